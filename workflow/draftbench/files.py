@@ -22,7 +22,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)  # noqa: S103 -- mkstemp gives 0600, a result is meant to be read
+        os.chmod(temporary, 0o644)  # mkstemp gives 0600, a result is meant to be read
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
