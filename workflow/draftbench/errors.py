@@ -1,15 +1,15 @@
 """Every error that a user can mend, as one tree.
 
-    DraftbenchError            one sentence: expected, got, where, what to do
-    +-- ConfigError            a campaign file, prompt file or command line that does not fit
-    +-- StagingError           a model that cannot be fetched, checked, converted or stored
-    +-- ServerError            a service that does not do what a service must do
-    |   +-- StartTimeout       it was not ready in time
-    |   +-- ServerDied         its process ended
-    |   +-- WrongServer        something else answers at its address
-    +-- MeasurementError       a measurement that must not become a number
-    +-- ShapeError             a tensor or model whose shape does not fit (also a ValueError)
-    +-- ReportError            results that cannot be made into a report
+DraftbenchError            one sentence: expected, got, where, what to do
++-- ConfigError            a campaign file, prompt file or command line that does not fit
++-- StagingError           a model that cannot be fetched, checked, converted or stored
++-- ServerError            a service that does not do what a service must do
+|   +-- StartTimeout       it was not ready in time
+|   +-- ServerDied         its process ended
+|   +-- WrongServer        something else answers at its address
++-- MeasurementError       a measurement that must not become a number
++-- ShapeError             a tensor or model whose shape does not fit (also a ValueError)
++-- ReportError            results that cannot be made into a report
 """
 
 
