@@ -1,0 +1,42 @@
+# One command each: report | test | check | fix | test-gpu | dryrun | clean
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PATH := $(abspath $(BIN)):$(PATH)
+STAMP := $(VENV)/.installed
+SMK := Snakefile $(wildcard workflow/rules/*.smk)
+
+.PHONY: report test check fix test-gpu dryrun setup tex
+
+report: setup tex  ## the default campaign, from nothing to report/bench.pdf
+	snakemake --cores 1 report/bench.pdf
+
+setup: $(STAMP)
+
+$(STAMP): envs/pipeline.txt envs/engine.txt envs/dev.txt envs/lock.txt envs/make_venv.sh pyproject.toml
+	envs/make_venv.sh $(VENV)
+	touch $@
+
+tex:
+	envs/install_system_packages.sh envs/apt.txt
+
+test: setup tex  ## all tests that need no GPU
+	envs/install_system_packages.sh envs/apt-test.txt
+	python -m pytest -m "not slow and not gpu"
+
+test-gpu: setup
+	python -m pytest -m gpu
+
+check: setup  ## formatting, lint, types, the workflow's own lint
+	ruff format --check .
+	ruff check .
+	mypy
+	snakefmt --check $(SMK)
+	snakemake --lint
+
+fix: setup
+	ruff format .
+	ruff check --fix .
+	snakefmt $(SMK)
+
+dryrun: setup
+	snakemake -n
