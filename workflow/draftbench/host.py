@@ -1,0 +1,111 @@
+"""Facts and locks of this host: what dies with it, and what it shares between checkouts.
+
+Everything here that outlives a process but not the machine lies in the run directory, on tmpfs where
+there is one. `DRAFTBENCH_RUN_DIR` moves it; services under different run directories do not know of
+each other.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from draftbench.errors import DraftbenchError
+
+TMPFS = Path("/dev/shm")  # noqa: S108 - shared on purpose; what we make in it is ours alone
+PR_SET_PDEATHSIG = 1
+START_TICKS_FIELD = 22
+
+
+def run_directory() -> Path:
+    """The directory of states, tokens and locks; made, readable by its owner only, when missing."""
+    chosen = os.environ.get("DRAFTBENCH_RUN_DIR")
+    root = TMPFS if TMPFS.is_dir() else Path(tempfile.gettempdir())
+    directory = Path(chosen) if chosen else root / f"draftbench-{os.getuid()}"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if directory.stat().st_uid != os.getuid():
+        raise DraftbenchError(
+            f"expected {directory} to belong to user {os.getuid()}, it belongs to "
+            f"{directory.stat().st_uid}; set DRAFTBENCH_RUN_DIR to a directory of your own"
+        )
+    return directory
+
+
+def boot_id() -> str:
+    """Differs after every boot, so that a state written before it is known to be void."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def process_stat(pid: int) -> list[str] | None:
+    """The fields of /proc/<pid>/stat from `state` (field 3) on; None: no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def start_ticks(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None when it has ended (a zombie has)."""
+    stat = process_stat(pid)
+    if stat is None or stat[0] in "ZX":
+        return None
+    return int(stat[START_TICKS_FIELD - 3])
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, also by `kill -9`."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the request
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock that the kernel drops with this process; the file names the holder's pid.
+
+    Args:
+        path: the lock's file; it stays.
+        what: what the lock stands for, for the sentence.
+
+    Raises:
+        DraftbenchError: another process holds it; the sentence names its pid.
+    """
+    descriptor = _open_shared(path)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "unknown"
+            raise DraftbenchError(
+                f"expected to be alone on this host, but process {holder} {what} ({path}); "
+                f"wait for it, or end it with: kill {holder}"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def host_lock_path() -> Path:
+    """One file for all users and checkouts of this host, unless DRAFTBENCH_RUN_DIR says otherwise."""
+    if os.environ.get("DRAFTBENCH_RUN_DIR") or not TMPFS.is_dir():
+        return run_directory() / "lock"
+    return TMPFS / "draftbench.lock"
+
+
+def _open_shared(path: Path) -> int:
+    # In a sticky directory the kernel refuses O_CREAT for a file of another user.
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with contextlib.suppress(PermissionError):  # another user made it in between
+            os.fchmod(descriptor, 0o666)
+        return descriptor
