@@ -51,12 +51,17 @@ class RequestRecord(StrictModel):
     tpot_s: float | None
     e2e_s: float | None
     chunks: list[Chunk]
+    has_chunk_counts: bool = Field(
+        default=True,
+        description="False: the server gave no counts by chunk, each is noted as 1 and tpot_s is undefined",
+    )
     num_rounds: int | None = Field(description="target verifications; null where the server counts none")
     num_accepted_tokens: int | None
     num_proposed_tokens: int | None
     accept_histogram: list[int] | None = Field(description="[k] = rounds that kept k draft tokens")
     tau: float | None = Field(description="emitted tokens / rounds; 1.0 for autoregressive decoding")
     text: str
+    reasoning_text: str = Field(default="", description="what a reasoning model streamed before its answer")
     output_ids: list[int] | None
 
 
@@ -92,6 +97,14 @@ class JournalStats(StrictModel):
     num_lines: int
     accept_length: float | None = Field(description="token-weighted, null without accept figures")
     gen_tok_per_s: float | None
+    accept_rate: float | None = Field(default=None, description="token-weighted, by `accept_rate_kind`")
+    accept_rate_kind: str | None = Field(
+        default=None,
+        description="`accepted-per-proposed`, `emitted-per-draft-size` (old SGLang) or `unknown`",
+    )
+    coverage: float | None = Field(
+        default=None, description="tokens in the printed windows / tokens of the requests"
+    )
     problems: list[str] = Field(description="retractions, out-of-memory, restarts found in the log")
 
 
