@@ -1,0 +1,56 @@
+"""From a campaign's service to an argument list: one builder per engine kind."""
+
+from pathlib import Path
+from typing import Protocol
+
+from draftbench.config import Campaign, Method, Service
+from draftbench.errors import ConfigError
+from draftbench.files import canonical_json, sha256_text
+from draftbench.servers.base import Launch
+from draftbench.servers.embedded import build_embedded_launch
+
+
+class StagedPaths(Protocol):
+    """The folders that a server loads."""
+
+    @property
+    def target_dir(self) -> Path:
+        """Of the target."""
+
+    @property
+    def drafter_dir(self) -> Path | None:
+        """Of the drafter, None where the campaign has none."""
+
+
+def build_launch(campaign: Campaign, service: Service, staged: StagedPaths, port: int) -> Launch:
+    """The launch of one service at one port.
+
+    Raises:
+        ConfigError: the engine cannot serve this configuration.
+    """
+    method = campaign.methods[service.method]
+    drafter = drafter_of(method, staged)
+    if campaign.engine.kind == "embedded":
+        if service.tp != 1:
+            raise ConfigError(
+                f"tp: expected 1 with engine.kind embedded, got {service.tp}; use engine.kind sglang"
+            )
+        return build_embedded_launch(
+            campaign.engine, method, staged.target_dir, drafter, port=port, seed=campaign.seed
+        )
+    raise ConfigError(f"engine.kind: expected embedded, got {campaign.engine.kind}; see config/README.md")
+
+
+def drafter_of(method: Method, staged: StagedPaths) -> Path | None:
+    """The drafter's folder where `method` drafts, else None."""
+    if method.algorithm == "ar":
+        return None
+    if staged.drafter_dir is None:
+        raise ConfigError(f"methods: expected a drafter for algorithm {method.algorithm}, got none")
+    return staged.drafter_dir
+
+
+def fingerprint(launch: Launch) -> str:
+    """Equal for launches that are interchangeable; give it one that was built for port 0."""
+    parts = [launch.argv, dict(launch.environment), dict(launch.expected), launch.engine]
+    return sha256_text(canonical_json(parts))
