@@ -1,0 +1,100 @@
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import pytest
+import requests
+import uvicorn
+from scripted_engine import ScriptedEngine
+from tiny_folder import write_tokenizer
+
+from draftbench.engine.serving.app import Routes
+from draftbench.engine.serving.service import Service
+from draftbench.engine.serving.tokenizer import Tokenizer
+
+
+class Server:
+    """A real HTTP server in a thread, before a scripted engine."""
+
+    def __init__(self, tokenizer, script, **engine_options):
+        self.engine = ScriptedEngine(script, **engine_options)
+        self.engine.start()
+        info = {"served_model_name": "tiny", "model_path": "/models/tiny", "started_s": 1.0}
+        self.service = Service(self.engine, tokenizer, info)
+        config = uvicorn.Config(
+            Routes(self.service).app(),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self._listener.getsockname()
+        self.url = f"http://127.0.0.1:{self.address[1]}"
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]})
+
+    def __enter__(self):
+        self._thread.start()
+        wait_until(lambda: self._server.started)
+        return self
+
+    def __exit__(self, *exception):
+        self._server.should_exit = True
+        self._thread.join(10)
+        self.engine.shutdown(5)
+        self._listener.close()
+
+    def post(self, path, body, **options):
+        return requests.post(
+            self.url + path, data=body if body is None else json.dumps(body), timeout=20, **options
+        )
+
+    def get(self, path):
+        return requests.get(self.url + path, timeout=20)
+
+    def events(self, path, body):
+        """Data of all events of a streamed answer, `[DONE]` included."""
+        with self.post(path, body | {"stream": True}, stream=True) as response:
+            assert response.status_code == 200
+            return [parse_event(line) for line in response.iter_lines() if line]
+
+
+def parse_event(line):
+    assert line.startswith(b"data: ")
+    data = line.removeprefix(b"data: ")
+    return data.decode() if data == b"[DONE]" else json.loads(data)
+
+
+def wait_until(condition, timeout_s=5.0):
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "the awaited state did not come"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(folder)
+    return Tokenizer(folder)
+
+
+@pytest.fixture
+def start_server(tokenizer):
+    """Starts servers whose engine says the given texts, one after the other; ends them all."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*texts, group_tokens=1, extra_ids=(), **engine_options):
+            ids = [(*tokenizer.encode(text), *extra_ids) for text in texts]
+            scripts = iter(ids * 50)
+
+            def script(request):
+                rest = next(scripts)
+                return [rest[i : i + group_tokens] for i in range(0, len(rest), group_tokens)]
+
+            return stack.enter_context(Server(tokenizer, script, **engine_options))
+
+        yield start

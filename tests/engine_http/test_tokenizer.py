@@ -1,0 +1,62 @@
+import json
+
+import pytest
+from tiny_folder import TEMPLATE, write_tokenizer
+from transformers import AutoTokenizer
+
+from draftbench.engine.serving.tokenizer import Tokenizer
+from draftbench.errors import ConfigError
+
+CHAT = [{"role": "user", "content": "draft, verify 👍"}, {"role": "assistant", "content": "commit"}]
+
+
+def test_chats_and_texts_become_the_tokens_that_transformers_gives(tmp_path):
+    write_tokenizer(tmp_path)
+    ours, reference = Tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    expected = reference.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
+    assert ours.render_chat(CHAT) == expected
+    ids = reference.apply_chat_template(CHAT, add_generation_prompt=True)["input_ids"]
+    assert list(ours.encode(expected, is_chat=True)) == ids
+    assert list(ours.encode("the lazy dog")) == reference("the lazy dog")["input_ids"]
+
+
+def test_a_template_file_goes_before_the_one_in_the_configuration(tmp_path):
+    write_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content | tojson }}{{ bos_token }}")
+    assert Tokenizer(tmp_path).render_chat([{"role": "user", "content": "<é>"}]) == '"<é>"'
+
+
+def test_of_several_templates_the_default_one_is_taken(tmp_path):
+    write_tokenizer(tmp_path)
+    templates = [{"name": "tools", "template": "no"}, {"name": "default", "template": TEMPLATE}]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
+    assert Tokenizer(tmp_path).render_chat(CHAT[:1]) == "<|user|>draft, verify 👍<|assistant|>"
+
+
+def test_padding_and_truncation_of_the_file_are_switched_off(tmp_path):
+    write_tokenizer(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    path.write_text(json.dumps(content))
+    assert Tokenizer(tmp_path).decode(Tokenizer(tmp_path).encode("the lazy dog")) == "the lazy dog"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fragment"),
+    [
+        ("tokenizer.json", "{", "expected a tokenizer in"),
+        ("tokenizer_config.json", "{", "expected JSON in"),
+        ("chat_template.jinja", "{% for %}", "no valid Jinja"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, name, content, fragment):
+    write_tokenizer(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=fragment):
+        Tokenizer(tmp_path)
+
+
+def test_a_folder_without_tokenizer_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"expected a tokenizer in .*tokenizer\.json"):
+        Tokenizer(tmp_path)
