@@ -49,7 +49,7 @@ class Source(Section):
         default=None, description="room it takes when staged, checked before anything runs; null: as found"
     )
     scale_to: dict[str, int] | None = Field(
-        default=None, description="exact cost scaling of target and drafter, named at the target"
+        default=None, description="shape of an exact replica that costs as much as a larger model"
     )
 
 

@@ -116,8 +116,8 @@ def _end_all(is_wanted: proc.Filter, limit_s: float, name: str) -> None:
     pids = proc.living(is_wanted)
     if pids:
         raise ServerError(
-            f"{name}: expected process {pids[0]} ({proc.command(pids[0])}) to end within {KILL_LIMIT_S:.0f} s "
-            "of SIGKILL, but it still runs; end it by hand, it may hang in a driver"
+            f"{name}: expected process {pids[0]} ({proc.command(pids[0])}) to end on SIGKILL, "
+            f"it still runs after {KILL_LIMIT_S:.0f} s; end it by hand, it may hang in a driver"
         )
 
 

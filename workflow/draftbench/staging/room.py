@@ -1,0 +1,62 @@
+"""Where models are staged and cached, and whether there is room."""
+
+import os
+import shutil
+from pathlib import Path
+
+from draftbench import host
+from draftbench.errors import StagingError
+
+# Left free beside what is staged: logs, shared memory of the servers themselves.
+RESERVE_BYTES = 1 << 30
+GIB = 1 << 30
+
+
+def cache_directory() -> Path:
+    """Downloads and, where memory is short, staged models: `$XDG_CACHE_HOME/draftbench`."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "draftbench"
+
+
+def staging_root(configured: str, num_bytes: int) -> Path:
+    """The directory of staged models.
+
+    Args:
+        configured: the campaign's `staging_root`; `auto` takes memory (/dev/shm) when there is room for
+            `num_bytes` more, else the cache directory.
+        num_bytes: what is still to be staged.
+    """
+    if configured != "auto":
+        return Path(configured)
+    memory = host.TMPFS / f"draftbench-{os.getuid()}" / "models"
+    if host.TMPFS.is_dir() and min(free_bytes(memory), available_memory_bytes()) >= num_bytes + RESERVE_BYTES:
+        return memory
+    return cache_directory() / "models"
+
+
+def require_room(directory: Path, num_bytes: int, what: str) -> None:
+    """Check that `num_bytes` fit beside what is there.
+
+    Raises:
+        StagingError: they do not; the sentence says how much is needed and free.
+    """
+    free = free_bytes(directory)
+    if free < num_bytes:
+        raise StagingError(
+            f"{directory}: expected {num_bytes / GIB:.2f} GiB of room for {what}, got {free / GIB:.2f} GiB; "
+            "remove models there, or set staging_root in the campaign to another directory"
+        )
+
+
+def free_bytes(directory: Path) -> int:
+    """Free bytes of the file system that holds, or would hold, `directory`."""
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def available_memory_bytes() -> int:
+    """What the kernel can give out without swapping; what lies on tmpfs takes it away."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
