@@ -119,6 +119,7 @@ class _OpenAIBody(_Sampling):
     stream: bool = False
     stream_options: _StreamOptions | None = None
     return_spec_tokens_details: bool = False
+    return_cached_tokens_details: bool = False  # the usage tells them, asked or not
     max_tokens: int | None = Field(None, ge=1)
     rid: Rid | None = None
     logprobs: Literal[False] | None = None
