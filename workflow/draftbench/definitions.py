@@ -72,6 +72,37 @@ CHECKS: dict[str, str] = {
     "tau-out-of-range": "tau is not between 1 and the block size (for trees: depth + 1)",
 }
 
+CELL_VIOLATIONS: dict[str, str] = {
+    "requests-failed": "requests failed, so the cell has no throughput",
+    "requests-short": "requests ended before the asked length",
+    "requests-invalid": "requests broke a cross-check",
+    "in-flight-exceeded": "more requests were in flight than the workload has slots",
+    "in-flight-not-reached": "the slots of the closed loop were never all filled",
+    "identity-changed": "another server answered at the end than at the start",
+    "cache-warm": "a request that must be cold found its prompt in the server's cache",
+    "log-replaced": "the server's log was replaced while the cell ran",
+    "log-retraction": "the server took back running requests for lack of memory",
+    "log-kv-full": "the server's key-value cache was full",
+    "log-out-of-memory": "something ran out of memory",
+    "log-xid": "the GPU driver reported a fault",
+    "log-restart": "the server started while the cell ran",
+    "log-crash": "a part of the server crashed while the cell ran",
+}
+
+CELL_FLAGS: dict[str, str] = {
+    "warmup-not-settled": "the warm-up ended before two batches agreed",
+    "cached-tokens-unknown": "the server does not tell how much of a prompt came from its cache",
+    "session-cache-cold": "later turns of a session found nothing in the server's cache",
+    "chunk-counts-unknown": "the server does not count tokens by chunk, so TPOT is undefined",
+    "journal-differs": "accept length in the log and by the requests differ by more than 2 %",
+    "clock-drop": "a clock fell by more than 3 % during the cell",
+    "gpu-throttled": "the GPU slowed down for heat or by a hardware limit",
+    "gpu-power-capped": "the GPU ran into its power limit",
+    "foreign-cpu-load": "other processes used more than a tenth of the CPU cores",
+    "foreign-gpu-load": "other processes used the server's GPU",
+    "cpu-steal": "the hypervisor took CPU time away",
+}
+
 SPAN_TOLERANCE_S = 1e-3
 
 
@@ -118,16 +149,25 @@ def request_tok_per_s(record: RequestRecord) -> float | None:
 
 
 def total_tok_per_s(records: Sequence[RequestRecord]) -> float | None:
-    """Output speed of requests together; None unless every one of them is ok."""
-    ends = [record.last_token_s for record in records if record.status == "ok"]
-    if not records or len(ends) < len(records) or None in ends:
+    """Output speed of requests together; None unless every one of them is ok.
+
+    Repeats are timed one by one: the pause between them, in which the cache is flushed, does not count.
+    """
+    if not records or any(record.status != "ok" for record in records):
         return None
-    span_s = max(end for end in ends if end is not None) - min(record.send_s for record in records)
+    repeats = {record.repeat for record in records}
+    span_s = sum(_span_s([record for record in records if record.repeat == repeat]) for repeat in repeats)
     return sum(record.num_output_tokens or 0 for record in records) / span_s if span_s > 0 else None
 
 
+def _span_s(records: Sequence[RequestRecord]) -> float:
+    """From the first send to the last token."""
+    last_s = max(record.last_token_s or record.send_s for record in records)
+    return last_s - min(record.send_s for record in records)
+
+
 def steady_window_s(records: Sequence[RequestRecord], concurrency: int) -> tuple[float, float] | None:
-    """Start and end of the time in which every slot of a closed loop was decoding.
+    """Start and end of the time in which every slot of a closed loop was decoding, within one repeat.
 
     From the latest first token of the `concurrency` requests sent first to the first end after the last send.
     """
@@ -142,7 +182,7 @@ def steady_window_s(records: Sequence[RequestRecord], concurrency: int) -> tuple
 
 
 def steady_tok_per_s(records: Sequence[RequestRecord], concurrency: int) -> float | None:
-    """Output speed inside the steady-state window."""
+    """Output speed of one repeat inside its steady-state window."""
     window = steady_window_s(records, concurrency)
     if window is None:
         return None

@@ -105,6 +105,10 @@ class JournalStats(StrictModel):
     coverage: float | None = Field(
         default=None, description="tokens in the printed windows / tokens of the requests"
     )
+    server_accept_length: float | None = Field(
+        default=None,
+        description="of `/server_info`, over all ranks; a lifetime figure, so a cross-check only",
+    )
     problems: list[str] = Field(description="retractions, out-of-memory, restarts found in the log")
 
 
