@@ -1,0 +1,162 @@
+"""The operations that target and drafter layers are made of, written for few calls per layer."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from draftbench.engine.cache import KVCache
+from draftbench.engine.config import BlockConfig, Llama3Scaling
+
+
+class Linear:
+    """A product with a constant weight [out, in], without bias.
+
+    On a CPU the weight is kept in oneDNN's own blocked order: bfloat16 products of one token then take
+    0.7 of the time that they take from the plain order, because nothing is reordered per call.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self._is_packed = weight.device.type == "cpu" and weight.dtype == torch.bfloat16
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight) if self._is_packed else weight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """`x @ weight.T`, from [M, in] to [M, out]."""
+        if self._is_packed:
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
+            return product
+        return functional.linear(x, self._weight)
+
+
+class Rotary:
+    """Rotary position embedding by a table of all positions.
+
+    The half rotation of a head x = [x1, x2] is [-x2, x1] = roll(x, D / 2) with the first half's sign
+    turned; the sign is kept in the sine table.
+    """
+
+    def __init__(
+        self, config: BlockConfig, num_positions: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        frequencies = rotary_frequencies(config)
+        angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), frequencies)
+        cos, sin = angles.cos(), angles.sin()
+        self._cos = torch.cat([cos, cos], dim=1).to(device=device, dtype=dtype)
+        self._signed_sin = torch.cat([-sin, sin], dim=1).to(device=device, dtype=dtype)
+        self._half = config.head_dim // 2
+
+    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """The table's rows of some positions [S], twice [S, 1, D]."""
+        return self._cos[positions].unsqueeze(1), self._signed_sin[positions].unsqueeze(1)
+
+    def rotate(self, heads: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+        """Heads [S, any, D] turned by their token's position."""
+        cos, signed_sin = table
+        return torch.addcmul(heads * cos, heads.roll(self._half, -1), signed_sin)
+
+
+def rotary_frequencies(config: BlockConfig) -> Tensor:
+    """Radians per position of each pair of dimensions, [D / 2] float32."""
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    frequencies = 1.0 / config.rope_theta**exponents
+    return frequencies if config.rope_scaling is None else _stretch(frequencies, config.rope_scaling)
+
+
+def _stretch(frequencies: Tensor, scaling: Llama3Scaling) -> Tensor:
+    """Llama 3's rule: long wavelengths grow by `factor`, short ones stay, those between are mixed."""
+    wavelengths = 2 * math.pi / frequencies
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    share_kept = ((scaling.original_length / wavelengths - low) / (high - low)).clamp(0.0, 1.0)
+    return frequencies * (share_kept + (1.0 - share_kept) / scaling.factor)
+
+
+class RMSNorm:
+    """Root-mean-square norm over the last dimension, computed in float32 as transformers does."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self._weight = weight
+        self._eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The normed and scaled rows, of x's shape and dtype."""
+        wide = x.float()
+        mean_square = torch.linalg.vecdot(wide, wide).unsqueeze(-1) / x.shape[-1]
+        return (wide * torch.rsqrt(mean_square + self._eps)).to(x.dtype) * self._weight
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The rows of one request in a flat batch, which lie side by side.
+
+    Attributes:
+        first_row: index of the first in the batch.
+        num_rows: S of this request.
+        slot: of the cache.
+        num_cached: keys in the slot before these rows.
+        bias: added to the scores [S, num_cached + S], 0 or -inf; None if every row sees every key.
+    """
+
+    first_row: int
+    num_rows: int
+    slot: int
+    num_cached: int
+    bias: Tensor | None
+
+
+def attend(queries: Tensor, cache: KVCache, layer: int, segments: list[Segment]) -> Tensor:
+    """Grouped-query attention of each segment to the keys of its slot, its own rows included.
+
+    Args:
+        queries: rotated, [M, H, D].
+        cache: holds the rows' own keys and values already.
+        layer: index of the layer in the cache.
+        segments: which rows belong to which slot; they cover all rows.
+
+    Returns:
+        [M, H * D].
+    """
+    num_rows, num_heads, head_dim = queries.shape
+    out = torch.empty_like(queries)
+    for segment in segments:
+        rows = slice(segment.first_row, segment.first_row + segment.num_rows)
+        keys, values = cache.read(layer, segment.slot, segment.num_cached + segment.num_rows)
+        attended = functional.scaled_dot_product_attention(
+            queries[rows].transpose(0, 1).unsqueeze(0),
+            keys.unsqueeze(0),
+            values.unsqueeze(0),
+            attn_mask=segment.bias,
+            enable_gqa=True,
+        )
+        out[rows] = attended[0].transpose(0, 1)
+    return out.view(num_rows, num_heads * head_dim)
+
+
+def causal_bias(num_rows: int, num_cached: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+    """Score bias of consecutive tokens [S, num_cached + S]; None for one row, which sees all."""
+    if num_rows == 1:
+        return None
+    visible = torch.ones(num_rows, num_cached + num_rows, dtype=torch.bool, device=device)
+    return _bias_of(visible.tril(num_cached), dtype)
+
+
+def tree_bias(ancestors: Tensor, num_cached: int, dtype: torch.dtype) -> Tensor | None:
+    """Score bias of tree nodes: each sees the cache, its ancestors and itself.
+
+    Args:
+        ancestors: [N, N] bool, true where the column is the row's ancestor or the row itself.
+        num_cached: keys before the tree's own.
+        dtype: of the scores.
+
+    Returns:
+        [N, num_cached + N]; None for a single node.
+    """
+    num_nodes = len(ancestors)
+    if num_nodes == 1:
+        return None
+    return _bias_of(functional.pad(ancestors, (num_cached, 0), value=True), dtype)
+
+
+def _bias_of(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -math.inf)

@@ -1,0 +1,67 @@
+"""What is proposed to the target: nothing, DFlash's block, or DDTree's tree."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from draftbench.engine.drafter import Drafter
+from draftbench.engine.sequence import Sequence
+from draftbench.engine.tree import DraftTree, build_tree, make_chain
+
+Algorithm = Literal["DFLASH", "DDTREE"]
+
+
+class Proposer:
+    """Makes the trees that the target verifies; the algorithms differ in nothing else.
+
+    Without an algorithm a tree is its root, so a verification is an autoregressive step.
+
+    Attributes:
+        drafter: None without an algorithm.
+        budget: largest number of nodes without the root.
+    """
+
+    def __init__(self, algorithm: Algorithm | None, drafter: Drafter | None, budget: int) -> None:
+        self.algorithm = algorithm
+        self.drafter = drafter
+        self.budget = budget
+
+    def draft(self, sequences: list[Sequence]) -> Tensor | None:
+        """The drafter's logits for every sequence, [B, block_size - 1, V]; None without an algorithm."""
+        if self.drafter is None or not sequences:
+            return None
+        return self.drafter.propose(
+            [sequence.slot for sequence in sequences], [sequence.token_ids[-1] for sequence in sequences]
+        )
+
+    def build(self, sequences: list[Sequence], logits: Tensor | None) -> list[DraftTree]:
+        """One tree per sequence, whose root is the sequence's last token."""
+        roots = [sequence.token_ids[-1] for sequence in sequences]
+        if logits is None:
+            return [make_chain([root]) for root in roots]
+        if self.algorithm == "DFLASH":
+            blocks: list[list[int]] = logits.argmax(dim=-1).tolist()
+            return [make_chain([root, *block]) for root, block in zip(roots, blocks, strict=True)]
+        budgets = [min(sequence.request.budget or self.budget, self.budget) for sequence in sequences]
+        log_probs, token_ids = top_marginals(logits, max(budgets))
+        return [
+            build_tree(root, log_probs[i], token_ids[i], budget)
+            for i, (root, budget) in enumerate(zip(roots, budgets, strict=True))
+        ]
+
+
+def top_marginals(logits: Tensor, width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The most probable tokens per position and their log-probabilities at temperature 1.
+
+    Args:
+        logits: [..., V].
+        width: tokens per position; no more than the vocabulary come out.
+
+    Returns:
+        log-probabilities, descending, float32, and token ids, both [..., width]. Synchronises the device.
+    """
+    wide = logits.float()
+    top, token_ids = wide.topk(min(width, wide.shape[-1]), dim=-1)
+    return (top - wide.logsumexp(dim=-1, keepdim=True)).cpu().numpy(), token_ids.cpu().numpy()

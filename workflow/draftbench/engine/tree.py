@@ -1,0 +1,97 @@
+"""Draft trees: their shape, and how DDTree grows one from a drafter's marginals."""
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """Draft tokens as a tree; node 0 is the root, the last emitted token, which no budget counts.
+
+    Nodes are in the order in which they were chosen, so a parent comes before its children.
+
+    Attributes:
+        tokens: [N] int64.
+        parents: index of each node's parent, [N] int64; the root's is -1.
+        depths: edges to the root, [N] int64.
+        ancestors: [N, N] bool, true where the column is an ancestor of the row or the row itself.
+    """
+
+    tokens: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    depths: NDArray[np.int64]
+    ancestors: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def children(self) -> list[dict[int, int]]:
+        """Of each node, the child's index by the child's token."""
+        found: list[dict[int, int]] = [{} for _ in range(len(self))]
+        for node, (token, parent) in enumerate(zip(self.tokens.tolist(), self.parents.tolist(), strict=True)):
+            if parent >= 0:
+                found[parent][token] = node
+        return found
+
+
+def make_tree(tokens: list[int], parents: list[int]) -> DraftTree:
+    """A tree from its nodes in topological order, the root first with parent -1."""
+    num_nodes = len(tokens)
+    depths = [0] * num_nodes
+    ancestors = np.eye(num_nodes, dtype=np.bool_)
+    for node in range(1, num_nodes):
+        parent = parents[node]
+        depths[node] = depths[parent] + 1
+        ancestors[node] |= ancestors[parent]
+    return DraftTree(np.array(tokens), np.array(parents), np.array(depths), ancestors)
+
+
+def make_chain(tokens: list[int]) -> DraftTree:
+    """The tree without branches: a root and its draft tokens one after another, as DFlash verifies them."""
+    num_nodes = len(tokens)
+    order = np.arange(num_nodes)
+    return DraftTree(np.array(tokens), order - 1, order, np.tri(num_nodes, dtype=np.bool_))
+
+
+def build_tree(
+    root: int, log_probs: NDArray[np.float32], token_ids: NDArray[np.int64], budget: int
+) -> DraftTree:
+    """The `budget` most probable prefixes under the product of a block's marginals.
+
+    Under that product the expected number of accepted draft tokens of a tree is the sum of its nodes'
+    probabilities, and the most probable prefixes are closed under taking prefixes, so they are the best
+    tree of this size. A heap yields them best first: a taken node makes its next sibling and its first
+    child candidates, which costs O(budget log budget).
+
+    Ties: equally probable prefixes are taken in the lexicographic order of their ranks (rank 0 is the
+    most probable token of a position), so a prefix comes before what extends it.
+
+    Args:
+        root: the last emitted token.
+        log_probs: log-marginals per position, descending, [depth, K] float32.
+        token_ids: the tokens that they belong to, [depth, K]; ranks beyond K are not considered, which
+            changes nothing where K >= budget.
+        budget: nodes without the root; fewer come out where fewer prefixes exist.
+
+    Source: DDTree, arXiv 2604.12989, propositions 1 and 2 and lemma 1.
+    """
+    marginals, ids = log_probs.tolist(), token_ids.tolist()
+    depth, width = log_probs.shape
+    tokens, parents, scores = [root], [-1], [0.0]
+    heap: list[tuple[float, tuple[int, ...], int]] = [(-marginals[0][0], (0,), 0)]
+    while heap and len(tokens) <= budget:
+        cost, ranks, parent = heapq.heappop(heap)
+        level, rank = len(ranks), ranks[-1]
+        node = len(tokens)
+        tokens.append(ids[level - 1][rank])
+        parents.append(parent)
+        scores.append(-cost)
+        if rank + 1 < width:
+            sibling = scores[parent] + marginals[level - 1][rank + 1]
+            heapq.heappush(heap, (-sibling, (*ranks[:-1], rank + 1), parent))
+        if level < depth:
+            heapq.heappush(heap, (cost - marginals[level][0], (*ranks, 0), node))
+    return make_tree(tokens, parents)
