@@ -31,9 +31,12 @@ def claim_port(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        why = f"cannot listen on {host}:{port} ({error.strerror or error})"
-        raise ServerError(f"{why}; end what uses it or choose another --port", reason="port") from error
+    except (OSError, OverflowError) as error:  # an address in use or of another machine, a port above 65535
+        why = str(getattr(error, "strerror", error)).partition(" (while")[0]
+        raise ServerError(
+            f"expected a free address, got {host}:{port} ({why}); end what uses it or choose another",
+            reason="port",
+        ) from error
 
 
 def serve(service: Service, listener: socket.socket) -> None:

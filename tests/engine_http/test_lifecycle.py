@@ -1,0 +1,222 @@
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import requests
+from conftest import parse_event
+from tiny_folder import write_drafter, write_target, write_tokenizer
+
+READY = "The server is fired up and ready to roll!"
+GREEDY = {"temperature": 0, "max_new_tokens": 40, "ignore_eos": True}
+
+
+class Process:
+    """A server process whose log is read while it runs."""
+
+    def __init__(self, argv):
+        self._process = subprocess.Popen([sys.executable, *map(str, argv)], stderr=subprocess.PIPE, text=True)
+        self.log = []
+
+    def wait_for(self, words):
+        for line in self._process.stderr:
+            self.log.append(line)
+            if words in line:
+                return self
+        raise AssertionError(f"{words!r} is not in the log:\n{''.join(self.log)}")
+
+    @property
+    def url(self):
+        (line,) = [line for line in self.log if "Claimed" in line]
+        return line.split("Claimed ")[1].split(",")[0].strip()
+
+    def end(self, number):
+        """Send a signal; the exit code and the seconds until the process is gone."""
+        start_s = time.monotonic()
+        self._process.send_signal(number)
+        return self._process.wait(20), time.monotonic() - start_s
+
+    def close(self):
+        self._process.kill()
+        self._process.wait(20)
+        self._process.stderr.close()
+
+
+@pytest.fixture
+def start():
+    with contextlib.ExitStack() as stack:
+
+        def start_process(*argv):
+            process = Process(argv)
+            stack.callback(process.close)
+            return process
+
+        yield start_process
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    write_target(folder / "target")
+    write_drafter(folder / "drafter")
+    write_drafter(folder / "misfit", num_target_layers=5)
+    (folder / "tokenizer").mkdir()
+    write_tokenizer(folder / "tokenizer")
+    return folder
+
+
+def _engine(models, *options, port=0):
+    target = ("--model-path", models / "target", "--port", port, "--num-threads", 1, "--dtype", "float32")
+    return ("-m", "draftbench.engine", *target, *options)
+
+
+def _drafting(models, algorithm, *options, drafter="drafter"):
+    path = ("--speculative-draft-model-path", models / drafter)
+    return ("--speculative-algorithm", algorithm, *path, *options)
+
+
+def _scripted(models, text, *, step_s, port=0):
+    return (Path(__file__).parent / "scripted_server.py", port, models / "tokenizer", step_s, text)
+
+
+def _stream(url, lines):
+    body = {"text": "fox", "stream": True, "sampling_params": {"max_new_tokens": 4000, "ignore_eos": True}}
+    with requests.post(url + "/generate", json=body, stream=True, timeout=20) as response:
+        for line in filter(None, response.iter_lines()):
+            lines.append(line)
+
+
+def test_a_real_engine_serves_the_same_tokens_with_and_without_a_tree(start, models):
+    budget = ("--speculative-ddtree-budget", 12)
+    plain = start(*_engine(models)).wait_for(READY)
+    tree = start(*_engine(models, *_drafting(models, "DDTREE", *budget))).wait_for(READY)
+    body = {"text": "the quick brown fox", "sampling_params": GREEDY}
+    answers = [
+        requests.post(server.url + "/generate", json=body, timeout=20).json() for server in (plain, tree)
+    ]
+    assert answers[0]["output_ids"] == answers[1]["output_ids"]
+    meta = answers[1]["meta_info"]
+    assert meta["spec_verify_ct"] + meta["spec_num_correct_drafts"] >= 39
+    info = requests.get(tree.url + "/server_info", timeout=20).json()
+    assert (info["speculative_algorithm"], info["budget"], info["dtype"]) == ("DDTREE", 12, "float32")
+    assert "draftbench.engine" in info["argv"]
+    assert plain.end(signal.SIGINT)[0] == tree.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_real_engine_reuses_the_first_turn_of_a_chat(start, models):
+    server = start(*_engine(models, "--served-model-name", "tiny")).wait_for(READY)
+    messages = [{"role": "user", "content": "draft, verify"}]
+    counts = []
+    for _ in range(2):
+        body = {"messages": messages, "temperature": 0, "max_tokens": 8}
+        answer = requests.post(server.url + "/v1/chat/completions", json=body, timeout=20).json()
+        counts.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+        messages += [answer["choices"][0]["message"], {"role": "user", "content": "more"}]
+    assert counts[0] == 0 < counts[1]
+    assert answer["model"] == "tiny"
+
+
+def test_a_signal_ends_a_real_stream_as_aborted_within_five_seconds(start, models):
+    server = start(*_engine(models)).wait_for(READY)
+    lines = []
+    reader = threading.Thread(target=_stream, args=(server.url, lines))
+    reader.start()
+    while len(lines) < 3:
+        time.sleep(0.005)
+    code, seconds = server.end(signal.SIGTERM)
+    reader.join()
+    assert code == 0
+    assert seconds < 5
+    assert parse_event(lines[-1]) == "[DONE]"
+    assert parse_event(lines[-2])["meta_info"]["finish_reason"]["type"] == "abort"
+
+
+def test_a_signal_lets_a_nearly_finished_request_end(start, models):
+    server = start(*_scripted(models, "0123456789", step_s=0.1)).wait_for(READY)
+    lines = []
+    reader = threading.Thread(target=_stream, args=(server.url, lines))
+    reader.start()
+    while not lines:
+        time.sleep(0.005)
+    code, seconds = server.end(signal.SIGTERM)
+    reader.join()
+    assert (code, parse_event(lines[-2])["text"]) == (0, "0123456789")
+    assert seconds < 2.5
+
+
+def test_a_signal_aborts_a_request_that_takes_long(start, models):
+    server = start(*_scripted(models, "0123456789" * 20, step_s=0.1)).wait_for(READY)
+    lines = []
+    reader = threading.Thread(target=_stream, args=(server.url, lines))
+    reader.start()
+    while not lines:
+        time.sleep(0.005)
+    code, seconds = server.end(signal.SIGTERM)
+    reader.join()
+    assert code == 0
+    assert seconds < 5
+    assert parse_event(lines[-2])["meta_info"]["finish_reason"]["type"] == "abort"
+    assert parse_event(lines[-1]) == "[DONE]"
+
+
+def test_a_signal_while_the_model_loads_ends_the_process(start, models):
+    server = start(*_engine(models)).wait_for("Claimed")
+    assert server.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_port_serves_again_at_once(start, models):
+    first = start(*_scripted(models, "ab", step_s=0)).wait_for(READY)
+    requests.post(first.url + "/generate", json={"text": "x"}, timeout=20)
+    first.end(signal.SIGTERM)
+    second = start(*_scripted(models, "ab", step_s=0, port=first.url.rsplit(":", 1)[1])).wait_for(READY)
+    assert requests.get(second.url + "/health", timeout=20).status_code == 200
+
+
+def test_a_taken_port_is_told_before_the_model_is_read(models):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, log = _run(*_engine(models, port=taken.getsockname()[1]))
+    assert code == 1
+    assert log.startswith("error: expected a free address, got 127.0.0.1:")
+    assert "Address already in use" in log
+    assert log.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "fragment"),
+    [
+        (("--model-path", "nowhere"), 1, "expected a tokenizer in nowhere/tokenizer.json"),
+        (("--speculative-algorithm", "DFLASH"), 1, "expected a drafter with DFLASH, got none"),
+        (("--speculative-algorithm", "EAGLE"), 2, "invalid choice: 'EAGLE'"),
+        (("--dtype", "int8"), 2, "invalid choice: 'int8'"),
+        (("--port", "70000"), 1, "port must be 0-65535"),
+        (("--unknown", "1"), 2, "unrecognized arguments: --unknown"),
+    ],
+)
+def test_a_wrong_option_ends_the_start(models, options, code, fragment):
+    result, log = _run(*_engine(models), *options)
+    assert result == code
+    assert fragment in log.splitlines()[-1]
+
+
+def test_a_drafter_of_another_target_ends_the_start(models):
+    code, log = _run(*_engine(models, *_drafting(models, "DFLASH", drafter="misfit")))
+    assert code == 1
+    assert "expected num_target_layers 2 to fit the target, got 5" in log.splitlines()[-1]
+
+
+def test_a_budget_of_0_ends_the_start(models):
+    code, log = _run(*_engine(models, *_drafting(models, "DDTREE", "--speculative-ddtree-budget", 0)))
+    assert code == 1
+    assert "expected budget from 1" in log.splitlines()[-1]
+
+
+def _run(*argv):
+    done = subprocess.run(
+        [sys.executable, *map(str, argv)], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stderr
