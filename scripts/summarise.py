@@ -1,0 +1,60 @@
+r"""Turn a campaign's result files into one table of requests, one of cells, and a summary for the report.
+
+    python scripts/summarise.py --campaign-json campaign.json --specs-json specs.json \
+        --results results/cpu --out report/build/cpu
+    python scripts/summarise.py ... --partial                  # missing cells become named holes
+    python scripts/summarise.py ... --client-sha256 HEX        # names results of other client code
+
+--campaign-json: the resolved campaign (`Campaign.model_dump(mode="json")`).
+--specs-json:    {cell name: spec}, what each cell would measure now.
+--results:       directory of <cell>.json and <cell>.failed.json.
+--gaps-json:     logit gaps at the first differing tokens.
+Writes requests.csv, cells.csv and summary.json into --out. Exit code 1 and one sentence on stderr where
+the results cannot be summarised.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from draftbench.errors import DraftbenchError
+from draftbench.report.summarise import summarise
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--campaign-json", type=Path, required=True)
+    parser.add_argument("--specs-json", type=Path, required=True)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--partial", action="store_true")
+    parser.add_argument("--client-sha256")
+    parser.add_argument("--gaps-json", type=Path)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the step; returns the exit code."""
+    options = parse(arguments)
+    try:
+        summarise(
+            options.campaign_json,
+            options.specs_json,
+            options.results,
+            options.out,
+            is_partial=options.partial,
+            client_sha256=options.client_sha256,
+            gaps_json=options.gaps_json,
+        )
+    except DraftbenchError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""Every method against the baseline of the same model, TP size and session, paired by prompt."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from draftbench.files import sha256_text
+from draftbench.records import CellResult
+from draftbench.report.cells import NOT_RUN, is_whole, mark_of, message_of
+from draftbench.report.environment import same_environment
+from draftbench.report.group import CellIndex, Setting, pair_requests
+from draftbench.report.load import LoadedCell
+from draftbench.report.measures import busy_s, output_tokens
+from draftbench.report.summary import Comparison, Evidence, Exactness, Kind
+from draftbench.stats.speedup import PairedTotals, compare, relative_half_width
+
+Totals = dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]
+"""Unit of the inner resampling -> [method tokens, method s, baseline tokens, baseline s, requests]."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What one comparison covers.
+
+    Attributes:
+        setting, method: what is compared with the baseline there.
+        workload: its name; None for several together.
+        workloads: the workloads summed.
+        kind: their kind.
+    """
+
+    setting: Setting
+    method: str
+    workload: str | None
+    workloads: tuple[str, ...]
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Why a session gives no comparison."""
+
+    mark: str
+    reason: str
+
+
+def comparisons(index: CellIndex, exactness: Sequence[Exactness], seed: int) -> list[Comparison]:
+    """All comparisons: each workload, and the single-request workloads together."""
+    faulty = {(row.model, row.tp, row.method) for row in exactness if row.num_faults and not row.is_baseline}
+    fault = Hole("fault", "its text differs from the baseline's by more than rounding")
+    return [
+        _outcome(scope, fault)
+        if (*scope.setting, scope.method) in faulty
+        else _compare_sessions(index, scope, seed)
+        for scope in _scopes(index)
+    ]
+
+
+def _scopes(index: CellIndex) -> Iterator[Scope]:
+    methods = [name for name in index.campaign.methods if name != index.baseline]
+    if index.baseline is None:
+        return
+    for setting in index.settings:
+        for method in methods:
+            planned = {key[2] for key in index.by_key if key[:2] == (setting, method)}
+            together = tuple(name for name in index.workloads("single") if name in planned)
+            if together:
+                yield Scope(setting, method, None, together, "single")
+            for name, workload in index.campaign.workloads.items():
+                if name in planned:
+                    yield Scope(setting, method, name, (name,), workload.kind)
+
+
+def _compare_sessions(index: CellIndex, scope: Scope, seed: int) -> Comparison:
+    sessions = [outcome for outcome in _session_outcomes(index, scope) if outcome is not None]
+    holes = [outcome for outcome in sessions if isinstance(outcome, Hole)]
+    measured = [outcome for outcome in sessions if not isinstance(outcome, Hole)]
+    if not measured:
+        return _outcome(scope, holes[0] if holes else Hole(NOT_RUN, "not planned"))
+    units = sorted(set.intersection(*(set(totals) for totals in measured)))
+    if not units:
+        return _outcome(scope, Hole("unpaired", "the method and the baseline answered no common prompt"))
+    evidence = _evidence(measured, units, _scope_seed(scope, seed))
+    return _outcome(scope, holes[0] if holes else None, evidence, len(holes))
+
+
+def _outcome(
+    scope: Scope, hole: Hole | None, evidence: Evidence | None = None, num_excluded: int = 0
+) -> Comparison:
+    return Comparison(
+        model=scope.setting.model,
+        tp=scope.setting.tp,
+        method=scope.method,
+        workload=scope.workload,
+        evidence=evidence,
+        mark=hole.mark if hole and evidence is None else None,
+        reason=hole.reason if hole else None,
+        num_excluded_sessions=num_excluded,
+    )
+
+
+def _session_outcomes(index: CellIndex, scope: Scope) -> Iterator[Totals | Hole | None]:
+    for session in index.sessions():
+        methods = [index.find(scope.setting, scope.method, name, session) for name in scope.workloads]
+        baselines = [
+            index.find(scope.setting, index.baseline or "", name, session) for name in scope.workloads
+        ]
+        yield _pair_session(methods, baselines, scope.kind)
+
+
+def _pair_session(
+    methods: list[LoadedCell | None], baselines: list[LoadedCell | None], kind: Kind
+) -> Totals | Hole | None:
+    """Totals of one session; why there are none; None where the campaign plans none."""
+    if all(cell is None for cell in methods):
+        return None
+    totals: Totals = {}
+    for method, baseline in zip(methods, baselines, strict=True):
+        ours, theirs = _whole_result(method, ""), _whole_result(baseline, "AR ")
+        if isinstance(ours, Hole):
+            return ours
+        if isinstance(theirs, Hole):
+            return theirs
+        if not same_environment(ours, theirs):
+            return Hole("other host", "the method and the baseline ran in different environments")
+        _add_totals(totals, ours, theirs, kind)
+    return totals
+
+
+def _whole_result(cell: LoadedCell | None, prefix: str) -> CellResult | Hole:
+    """The result whose numbers may be used, or why there is none; `prefix` says whose it is in the mark."""
+    if cell is None:
+        return Hole(f"{prefix}{NOT_RUN}", "not planned in every session and workload")
+    if cell.result is None or not is_whole(cell.result):
+        return Hole(f"{prefix}{mark_of(cell)}", f"{cell.plan.name}: {message_of(cell)}")
+    return cell.result
+
+
+def _add_totals(totals: Totals, method: CellResult, baseline: CellResult, kind: Kind) -> None:
+    """Add a pair of cells to `totals`, by unit: the prompt, the turn, or the cell as a whole."""
+    if kind == "concurrency":
+        row = [output_tokens(method), busy_s(method, is_concurrent=True)]
+        row += [output_tokens(baseline), busy_s(baseline, is_concurrent=True), len(method.requests)]
+        totals["cell"] = np.array(row, dtype=np.float64)
+        return
+    ours, theirs = pair_requests(method), pair_requests(baseline)
+    for key in sorted(set(ours) & set(theirs)):
+        one, other = ours[key], theirs[key]
+        unit = f"{key.prompt_id} turn {key.turn}" if kind == "agentic" else key.prompt_id
+        row = [one.num_output_tokens or 0, one.e2e_s or 0, other.num_output_tokens or 0, other.e2e_s or 0, 1]
+        totals[unit] = totals.get(unit, np.zeros(5)) + np.array(row, dtype=np.float64)
+
+
+def _evidence(sessions: list[Totals], units: list[str], seed: int) -> Evidence:
+    table = np.array([[totals[unit] for unit in units] for totals in sessions])
+    speedup = compare(
+        PairedTotals(table[..., 0], table[..., 1], table[..., 2], table[..., 3]),
+        seed=seed,
+    )
+    return Evidence(
+        ratio=speedup.ratio,
+        low=speedup.low,
+        high=speedup.high,
+        verdict=speedup.verdict,
+        num_sessions=len(sessions),
+        num_prompts=len(units),
+        num_requests=int(table[..., 4].sum()),
+        per_prompt=list(speedup.per_prompt),
+        per_session=list(speedup.per_session),
+        half_width=relative_half_width(speedup),
+    )
+
+
+def _scope_seed(scope: Scope, seed: int) -> int:
+    """Each comparison's own draws, the same whatever else the campaign compares."""
+    name = f"{seed}/{scope.setting.model}/{scope.setting.tp}/{scope.method}/{scope.workload}"
+    return int(sha256_text(name)[:8], 16)

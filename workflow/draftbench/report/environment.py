@@ -1,0 +1,55 @@
+"""What the services ran on: what all share, where they differ, and whether two may be compared."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from draftbench.files import canonical_json
+from draftbench.records import CellResult
+
+# Parts of an environment that change a measurement; the rest (temperatures, paths, times) may differ.
+DECISIVE_KEYS = ("packages", "hardware", "driver", "kernel", "cpu", "gpu", "topology")
+
+
+def same_environment(one: CellResult, other: CellResult) -> bool:
+    """Whether two results come from the same engine, packages and hardware."""
+    return _fingerprint(one) == _fingerprint(other)
+
+
+def _fingerprint(result: CellResult) -> str:
+    identity = result.identity
+    decisive = {key: identity.environment[key] for key in DECISIVE_KEYS if key in identity.environment}
+    return canonical_json([identity.engine, identity.engine_version, decisive])
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested mappings as (dotted key, text); lists are joined, null is left out."""
+    for key, value in sorted(values.items()):
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{name}.")
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            yield name, ", ".join(str(item) for item in value)
+        elif value is not None:
+            yield name, str(value)
+
+
+def shared_and_different(
+    results: Sequence[CellResult],
+) -> tuple[list[list[str]], list[list[str]]]:
+    """The environment in two tables: [key, value] equal everywhere, [key, service, value] elsewhere."""
+    by_service: dict[str, dict[str, str]] = {}
+    for result in results:
+        facts = {"engine": result.identity.engine, "engine version": result.identity.engine_version}
+        facts |= dict(flatten(result.identity.environment))
+        by_service.setdefault(result.service, facts)
+    keys = sorted(set().union(*by_service.values()))
+    shared, different = [], []
+    for key in keys:
+        values = {facts.get(key, "not recorded") for facts in by_service.values()}
+        if len(values) == 1:
+            shared.append([key, values.pop()])
+        else:
+            different += [
+                [key, service, facts.get(key, "not recorded")] for service, facts in by_service.items()
+            ]
+    return shared, different

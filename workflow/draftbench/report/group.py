@@ -1,0 +1,91 @@
+"""Cells of a campaign by model, TP size, method, workload and session."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from draftbench.config import Campaign
+from draftbench.records import CellResult, RequestRecord
+from draftbench.report.cells import is_whole
+from draftbench.report.load import LoadedCampaign, LoadedCell
+
+
+class Setting(NamedTuple):
+    """Where methods are compared with each other: same model, same TP size."""
+
+    model: str
+    tp: int
+
+
+class PairKey(NamedTuple):
+    """What makes two requests of different cells the same question."""
+
+    prompt_id: str
+    turn: int
+    repeat: int
+    occurrence: int
+
+
+@dataclass(frozen=True)
+class CellIndex:
+    """Loaded cells, found by what they are.
+
+    Attributes:
+        campaign: the plan.
+        by_key: (setting, method, workload, session) -> cell.
+    """
+
+    campaign: Campaign
+    by_key: dict[tuple[Setting, str, str, int], LoadedCell]
+
+    @classmethod
+    def of(cls, loaded: LoadedCampaign) -> "CellIndex":
+        """Index of all planned cells."""
+        by_key = {}
+        for cell in loaded.cells:
+            service = cell.plan.service
+            setting = Setting(service.model, service.tp)
+            by_key[setting, service.method, cell.plan.workload, service.session] = cell
+        return cls(loaded.campaign, by_key)
+
+    @property
+    def settings(self) -> list[Setting]:
+        """Every setting with a cell, in the campaign's order."""
+        return list(dict.fromkeys(key[0] for key in self.by_key))
+
+    @property
+    def baseline(self) -> str | None:
+        """The campaign's autoregressive method; None where there is none."""
+        return next(
+            (name for name, method in self.campaign.methods.items() if method.algorithm == "ar"), None
+        )
+
+    def workloads(self, kind: str) -> list[str]:
+        """Names of the workloads of a kind, in the campaign's order."""
+        return [name for name, workload in self.campaign.workloads.items() if workload.kind == kind]
+
+    def find(self, setting: Setting, method: str, workload: str, session: int) -> LoadedCell | None:
+        """A planned cell, or None."""
+        return self.by_key.get((setting, method, workload, session))
+
+    def sessions(self) -> range:
+        """Numbers of the sessions."""
+        return range(1, self.campaign.sessions + 1)
+
+    def whole_results(self, setting: Setting, method: str, workload: str) -> Iterator[CellResult]:
+        """Results whose numbers may be used, by session."""
+        for session in self.sessions():
+            cell = self.find(setting, method, workload, session)
+            if cell is not None and cell.result is not None and is_whole(cell.result):
+                yield cell.result
+
+
+def pair_requests(result: CellResult) -> dict[PairKey, RequestRecord]:
+    """The requests of a cell by what they ask; a question asked again in a repeat counts up."""
+    seen: dict[tuple[str, int, int], int] = {}
+    pairs = {}
+    for request in sorted(result.requests, key=lambda request: request.request_id):
+        question = (request.prompt_id, request.turn, request.repeat)
+        seen[question] = seen.get(question, -1) + 1
+        pairs[PairKey(*question, seen[question])] = request
+    return pairs

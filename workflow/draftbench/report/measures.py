@@ -1,0 +1,43 @@
+"""Totals of a cell, built on the definitions; undefined is carried on as null."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from draftbench import definitions
+from draftbench.records import CellResult
+
+Value = TypeVar("Value")
+
+
+def present(values: Iterable[Value | None]) -> list[Value]:
+    """The values that are defined."""
+    return [value for value in values if value is not None]
+
+
+def total_or_none(values: Iterable[int | None]) -> int | None:
+    """Sum of all values; None of nothing, or where one is undefined: a part is not the total."""
+    listed = list(values)
+    return sum(present(listed)) if listed and None not in listed else None
+
+
+def output_tokens(result: CellResult) -> int:
+    """Generated tokens of a cell by the server's count."""
+    return sum(request.num_output_tokens or 0 for request in result.requests)
+
+
+def busy_s(result: CellResult, *, is_concurrent: bool) -> float:
+    """The time that a cell's tokens took.
+
+    One request after the other: the sum of their end-to-end times, so that the client's pauses between
+    them do not count. Concurrent: from the first send to the last token.
+    """
+    if not is_concurrent:
+        return sum(request.e2e_s or 0.0 for request in result.requests)
+    speed = definitions.total_tok_per_s(result.requests)
+    return output_tokens(result) / speed if speed else 0.0
+
+
+def cell_tok_per_s(result: CellResult, *, is_concurrent: bool) -> float | None:
+    """Tokens a second of a cell: a ratio of totals."""
+    seconds = busy_s(result, is_concurrent=is_concurrent)
+    return output_tokens(result) / seconds if seconds > 0 else None

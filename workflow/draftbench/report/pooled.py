@@ -1,0 +1,129 @@
+"""Series for the figures, pooled over the sessions whose cells are whole."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from draftbench.config import ConcurrencyWorkload
+from draftbench.definitions import pooled_histogram, pooled_tau, request_tok_per_s, steady_tok_per_s
+from draftbench.records import RequestRecord
+from draftbench.report.cells import mark_of
+from draftbench.report.group import CellIndex, Setting
+from draftbench.report.measures import busy_s, output_tokens, present, total_or_none
+from draftbench.report.summary import Acceptance, LoadPoint, TurnPoint
+from draftbench.stats.quantiles import median
+
+
+def acceptances(index: CellIndex) -> list[Acceptance]:
+    """Acceptance of each method on single requests: together and by prompt type."""
+    rows = []
+    for setting in index.settings:
+        for method in index.campaign.methods:
+            requests = [
+                request
+                for workload in index.workloads("single")
+                for result in index.whole_results(setting, method, workload)
+                for request in result.requests
+            ]
+            by_type: defaultdict[str, list[RequestRecord]] = defaultdict(list)
+            for request in requests:
+                by_type[request.prompt_type].append(request)
+            if requests:
+                rows.append(_acceptance(setting, method, None, requests))
+                rows += [_acceptance(setting, method, kind, by_type[kind]) for kind in sorted(by_type)]
+    return rows
+
+
+def _acceptance(
+    setting: Setting, method: str, prompt_type: str | None, requests: Sequence[RequestRecord]
+) -> Acceptance:
+    histograms = present(request.accept_histogram for request in requests)
+    rounds = total_or_none(request.num_rounds for request in requests)
+    proposed = total_or_none(request.num_proposed_tokens for request in requests)
+    return Acceptance(
+        model=setting.model,
+        tp=setting.tp,
+        method=method,
+        prompt_type=prompt_type,
+        tau=pooled_tau(requests),
+        num_rounds=rounds or 0,
+        histogram=pooled_histogram(requests) if len(histograms) == len(requests) else None,
+        proposed_per_round=proposed / rounds if proposed is not None and rounds else None,
+    )
+
+
+def turn_points(index: CellIndex) -> list[TurnPoint]:
+    """Every turn of every scenario by method."""
+    rows = []
+    for setting in index.settings:
+        for workload in index.workloads("agentic"):
+            for method in index.campaign.methods:
+                by_turn: defaultdict[int, list[RequestRecord]] = defaultdict(list)
+                for result in index.whole_results(setting, method, workload):
+                    for request in result.requests:
+                        by_turn[request.turn].append(request)
+                rows += [
+                    _turn(setting, method, workload, turn, requests)
+                    for turn, requests in sorted(by_turn.items())
+                ]
+    return rows
+
+
+def _turn(
+    setting: Setting, method: str, workload: str, turn: int, requests: Sequence[RequestRecord]
+) -> TurnPoint:
+    seconds = sum(request.e2e_s or 0.0 for request in requests)
+    tokens = sum(request.num_output_tokens or 0 for request in requests)
+    cached = total_or_none(request.num_cached_tokens for request in requests)
+    prompts = total_or_none(request.num_prompt_tokens for request in requests)
+    return TurnPoint(
+        model=setting.model,
+        tp=setting.tp,
+        method=method,
+        workload=workload,
+        turn=turn,
+        num_requests=len(requests),
+        ttft_median_s=median(present(request.ttft_s for request in requests)),
+        tok_per_s=tokens / seconds if seconds > 0 else None,
+        prompt_tokens_median=median(present(request.num_prompt_tokens for request in requests)),
+        cached_share=cached / prompts if cached is not None and prompts else None,
+    )
+
+
+def load_points(index: CellIndex) -> list[LoadPoint]:
+    """Every concurrency workload by method; a method without a whole cell has a mark."""
+    rows = []
+    for setting in index.settings:
+        for workload in index.workloads("concurrency"):
+            for method in index.campaign.methods:
+                cells = [index.find(setting, method, workload, session) for session in index.sessions()]
+                planned = [cell for cell in cells if cell is not None]
+                if planned:
+                    row = _load(index, setting, method, workload)
+                    rows.append(
+                        row if row.num_sessions else row.model_copy(update={"mark": mark_of(planned[0])})
+                    )
+    return rows
+
+
+def _load(index: CellIndex, setting: Setting, method: str, workload: str) -> LoadPoint:
+    plan = index.campaign.workloads[workload]
+    assert isinstance(plan, ConcurrencyWorkload)  # noqa: S101 - by its kind
+    results = list(index.whole_results(setting, method, workload))
+    requests = [request for result in results for request in result.requests]
+    tokens = sum(output_tokens(result) for result in results)
+    seconds = sum(busy_s(result, is_concurrent=True) for result in results)
+    steady = present(steady_tok_per_s(result.requests, plan.concurrency) for result in results)
+    return LoadPoint(
+        model=setting.model,
+        tp=setting.tp,
+        method=method,
+        workload=workload,
+        concurrency=plan.concurrency,
+        num_sessions=len(results),
+        num_requests=len(requests),
+        tok_per_s=tokens / seconds if seconds > 0 else None,
+        steady_tok_per_s=sum(steady) / len(steady) if steady and len(steady) == len(results) else None,
+        request_tok_per_s=median(present(request_tok_per_s(request) for request in requests)),
+        ttft_median_s=median(present(request.ttft_s for request in requests)),
+        mark=None,
+    )

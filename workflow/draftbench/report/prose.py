@@ -1,0 +1,287 @@
+"""Sentences that come from the data and hold for any outcome: faster, slower, undecided, failed, absent.
+
+All functions return plain text; the templates escape it.
+"""
+
+from collections.abc import Sequence
+
+from draftbench.report.summary import Comparison, Evidence, Exactness, Summary
+from draftbench.report.tex import count, number, percent
+
+Setting = tuple[str, int]
+
+
+def setting_name(summary: Summary, setting: Setting) -> str:
+    """What tells a setting from the campaign's others: `, TP 4`, `, llama, TP 1`, or nothing."""
+    model, tp = setting
+    parts = [model] if len(summary.models) > 1 else []
+    parts += [f"TP\u00a0{tp}"] if len(summary.tps) > 1 else []
+    return "".join(f", {part}" for part in parts)
+
+
+def label(summary: Summary, method: str) -> str:
+    """A method's name in the report."""
+    return next(info.label for info in summary.methods if info.name == method)
+
+
+def sample_size(evidence: Evidence) -> str:
+    """All three sizes of a comparison."""
+    return (
+        f"n = {count(evidence.num_sessions, 'session')}, {count(evidence.num_prompts, 'prompt')}, "
+        f"{count(evidence.num_requests, 'request')}"
+    )
+
+
+def interval(evidence: Evidence) -> str:
+    """The 95 % interval, or the spread of the prompts labelled as such."""
+    if evidence.low is not None and evidence.high is not None:
+        return f"95\u00a0% interval {number(evidence.low)} to {number(evidence.high)}"
+    if len(evidence.per_prompt) < 2:
+        return "one session, so no interval"
+    low, high = min(evidence.per_prompt), max(evidence.per_prompt)
+    return f"single prompts {number(low)} to {number(high)} within one session, so no interval"
+
+
+def evidence_note(rows: Sequence[Comparison]) -> str:
+    """What whiskers, dots and daggers of a figure mean, as far as it has them, and n."""
+    known = [row.evidence for row in rows if row.evidence]
+    if not known:
+        return ""
+    sizes = f"{_range([e.num_sessions for e in known], 'session')}, {_range([e.num_prompts for e in known], 'prompt')}"
+    notes = [f"n = {sizes} a bar."]
+    if any(evidence.low is not None for evidence in known):
+        notes.append("Whiskers: 95\u00a0% intervals over sessions and prompts.")
+    if any(evidence.low is None for evidence in known):
+        notes.append("No whiskers: one session has no interval.")
+    if any(len(evidence.per_prompt) > 1 for evidence in known):
+        notes.append("Dots: single prompts.")
+    notes.append("Dashed: AR.")
+    if any(row.num_excluded_sessions for row in rows):
+        notes.append("\u2020: fewer sessions than planned, the others failed.")
+    if any(row.mark for row in rows):
+        notes.append("Words in red: no number, see the appendix.")
+    return " ".join(notes)
+
+
+def _range(sizes: Sequence[int], noun: str) -> str:
+    low, high = min(sizes), max(sizes)
+    return count(low, noun) if low == high else f"{low} to {count(high, noun)}"
+
+
+def verdict_sentence(summary: Summary, row: Comparison) -> str:
+    """One comparison in words."""
+    name = label(summary, row.method)
+    if row.evidence is None:
+        return f"{name} has no speedup ({row.mark}: {row.reason})."
+    ratio = f"{number(row.evidence.ratio)} times AR's output speed"
+    support = f"{interval(row.evidence)}; {sample_size(row.evidence)}"
+    said = {
+        "faster": f"{name} is faster than AR: {ratio}",
+        "slower": f"{name} is slower than AR: {ratio}",
+        "cannot tell": f"Whether {name} is faster than AR the data cannot tell: {ratio}",
+        "within one session": f"{name} reached {ratio} in the one session measured",
+    }
+    return f"{said[row.evidence.verdict]} ({support})."
+
+
+def overall(summary: Summary, setting: Setting) -> list[Comparison]:
+    """The comparisons over all single requests at a setting, best first, those without a number last."""
+    rows = [row for row in summary.comparisons if (row.model, row.tp) == setting and row.workload is None]
+    return sorted(rows, key=lambda row: -(row.evidence.ratio if row.evidence else 0.0))
+
+
+def recommendation(summary: Summary, setting: Setting) -> str:
+    """The reader's question: which method to deploy."""
+    if summary.baseline is None:
+        return "The campaign has no autoregressive method, so nothing can be said about speedups."
+    rows = overall(summary, setting)
+    if not rows:
+        return "The campaign compares no drafting method on single requests."
+    best = rows[0]
+    if best.evidence is None:
+        reasons = ", ".join(f"{label(summary, row.method)}: {row.mark}" for row in rows)
+        return f"No method could be compared with AR ({reasons}). Stay with AR until the cells are measured."
+    sentence = verdict_sentence(summary, best)
+    advice = {
+        "faster": f"Deploy {label(summary, best.method)} for single requests.",
+        "slower": "Stay with AR: even the best drafting method is slower.",
+        "cannot tell": "Nothing supports a change yet: measure more sessions.",
+        "within one session": (
+            "This is an observation, not a recommendation: another start of the services may differ. "
+            "Measure 3 or more sessions before deciding."
+        ),
+    }[best.evidence.verdict]
+    return f"{sentence} {_rivals(summary, rows)}{advice}"
+
+
+def _rivals(summary: Summary, rows: Sequence[Comparison]) -> str:
+    """Methods whose intervals overlap the best one's."""
+    best = rows[0].evidence
+    if best is None or best.low is None:
+        return ""
+    names = [
+        label(summary, row.method)
+        for row in rows[1:]
+        if row.evidence and row.evidence.high is not None and row.evidence.high >= best.low
+    ]
+    return f"Its interval overlaps with that of {_join(names)}, so their order is open. " if names else ""
+
+
+def _join(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def load_sentence(summary: Summary, setting: Setting) -> str | None:
+    """What is left of the gain under load: the best single-request method at each concurrency."""
+    rows = overall(summary, setting)
+    if not rows or rows[0].evidence is None:
+        return None
+    method = rows[0].method
+    levels = {w.name: w.concurrency for w in summary.workloads if w.concurrency is not None}
+    found = [
+        (levels[row.workload], row)
+        for row in summary.comparisons
+        if (row.model, row.tp, row.method) == (*setting, method) and row.workload in levels
+    ]
+    known = [
+        (level, row.evidence) for level, row in sorted(found, key=lambda pair: pair[0] or 0) if row.evidence
+    ]
+    if not known:
+        return None
+    parts = [f"{number(evidence.ratio)} at {level}" for level, evidence in known]
+    level, last = known[-1]
+    end = {
+        "faster": "it is still faster than AR there",
+        "slower": "it is slower than AR there",
+        "cannot tell": "there the data cannot tell it from AR",
+        "within one session": "each from one session, so without intervals",
+    }[last.verdict]
+    return (
+        f"Under load the ratio of {label(summary, method)} to AR in total output speed is "
+        f"{', '.join(parts)} requests in flight; {end}."
+    )
+
+
+def exactness_sentence(summary: Summary, setting: Setting) -> str | None:
+    """Whether the drafting methods' texts equal the baseline's, with the baseline's own repeats beside it."""
+    rows = [row for row in summary.exactness if (row.model, row.tp) == setting]
+    drafting = [row for row in rows if not row.is_baseline]
+    if not drafting:
+        return None
+    compared, equal = _total(drafting, "num_compared"), _total(drafting, "num_equal")
+    if equal == compared:
+        said = f"All {compared} compared outputs of the drafting methods equal AR's token for token."
+    else:
+        kinds = (
+            (_total(drafting, "num_ties"), "by a tie within the number format's resolution"),
+            (_total(drafting, "num_faults"), "by more than rounding, which is a fault"),
+            (_total(drafting, "num_unmeasured"), "with the target's logit gap not measured"),
+        )
+        parted = ", ".join(f"{num} {how}" for num, how in kinds if num)
+        said = (
+            f"{equal} of {compared} compared outputs of the drafting methods equal AR's token for token "
+            f"({percent(equal / compared)}); the others part {parted}."
+        )
+    own = [row for row in rows if row.is_baseline]
+    own_compared, own_equal = _total(own, "num_compared"), _total(own, "num_equal")
+    beside = (
+        f" AR against its own repeats: {own_equal} of {own_compared}."
+        if own_compared
+        else " AR was not repeated, so there is no mismatch of its own to set beside it."
+    )
+    return said + beside
+
+
+def _total(rows: Sequence[Exactness], field: str) -> int:
+    return sum(getattr(row, field) for row in rows)
+
+
+def coverage_sentence(summary: Summary) -> str:
+    """How much of the campaign is behind the numbers."""
+    counts = summary.counts
+    if counts.num_ok_cells == counts.num_cells:
+        said = f"All {counts.num_cells} cells are complete: {counts.num_ok} of {counts.num_attempted} requests ok."
+    else:
+        kinds = (
+            (counts.num_requests_failed_cells, "with failed requests"),
+            (counts.num_void_cells, "void by a broken rule"),
+            (counts.num_failed_cells, "that failed as a whole"),
+            (counts.num_missing_cells, "not run"),
+        )
+        listed = ", ".join(f"{num} {how}" for num, how in kinds if num)
+        said = (
+            f"{counts.num_ok_cells} of {counts.num_cells} cells are complete; without a number are {listed}. "
+            f"{counts.num_ok} of {counts.num_attempted} requests are ok."
+        )
+    if counts.num_flagged_cells:
+        said += f" {count(counts.num_flagged_cells, 'cell')} carry doubts that the appendix names."
+    return said
+
+
+def interval_paragraph(summary: Summary) -> str:
+    """What the campaign's number of sessions lets the report say."""
+    if summary.sessions == 1:
+        return (
+            "The services were started once, so the numbers hold within one session: requests of one start are "
+            "not independent repeats, and no interval is given. The spread of single prompts is shown instead, "
+            "and is named as such."
+        )
+    return (
+        f"The services were started {summary.sessions} times. Intervals are 95\u00a0% over sessions and prompts, "
+        "resampled together because every session asks the same prompts. Where an interval covers 1, the "
+        "report says that the data cannot tell."
+    )
+
+
+def table_note(rows: Sequence[Comparison]) -> str:
+    """What the numbers of a table are, as far as it has them, and n."""
+    known = [row.evidence for row in rows if row.evidence]
+    if not known:
+        return ""
+    sessions, prompts = [e.num_sessions for e in known], [e.num_prompts for e in known]
+    notes = [f"n = {_range(sessions, 'session')}, {_range(prompts, 'prompt')} each."]
+    if any(evidence.low is not None for evidence in known):
+        notes.append("Brackets: 95\u00a0% intervals over sessions and prompts.")
+    if any(evidence.low is None for evidence in known):
+        notes.append("One session has no interval.")
+    if any(row.num_excluded_sessions for row in rows):
+        notes.append("\u2020: fewer sessions than planned, the others failed.")
+    if any(row.mark for row in rows):
+        notes.append("Red: no number, see the appendix.")
+    return " ".join(notes)
+
+
+def workload_sentence(summary: Summary, setting: Setting, workload: str) -> str | None:
+    """The best method of a workload in words; None where none was planned."""
+    rows = [row for row in summary.comparisons if (row.model, row.tp) == setting and row.workload == workload]
+    if not rows:
+        return None
+    best = max(rows, key=lambda row: row.evidence.ratio if row.evidence else 0.0)
+    where = f"{workload}{setting_name(summary, setting)}"
+    if best.evidence is None:
+        return f"In {where} no method could be compared with AR."
+    return f"In {where} the highest ratio: {verdict_sentence(summary, best)}"
+
+
+def budget_sentence(summary: Summary, setting: Setting) -> str:
+    """Where the best budget lies, and what the linear block does beside it."""
+    ratios = {row.method: row.evidence.ratio for row in overall(summary, setting) if row.evidence is not None}
+    trees = [method for method in summary.methods if method.budget is not None and method.name in ratios]
+    linear = [method for method in summary.methods if method.algorithm == "dflash" and method.name in ratios]
+    if not trees:
+        return f"No tree method has a speedup{setting_name(summary, setting)}."
+    best = max(trees, key=lambda method: ratios[method.name])
+    budgets = sorted({method.budget or 0 for method in trees})
+    if len(budgets) == 1:
+        where = f"The one budget measured, {budgets[0]} nodes, reaches {number(ratios[best.name])} times AR's speed"
+    else:
+        place = {budgets[0]: "the smallest", budgets[-1]: "the largest"}.get(
+            best.budget or 0, "in the middle"
+        )
+        where = (
+            f"Of the budgets {_join([str(budget) for budget in budgets])} the fastest is {best.budget} nodes "
+            f"({place}) with {number(ratios[best.name])} times AR's speed"
+        )
+    beside = [f"{method.label} reaches {number(ratios[method.name])}" for method in linear]
+    name = setting_name(summary, setting)
+    return f"{where}{name}" + (f"; {_join(beside)}." if beside else ".")

@@ -1,0 +1,131 @@
+"""Results in, `requests.csv`, `cells.csv` and `summary.json` out."""
+
+from pathlib import Path
+
+from draftbench.config import Campaign, ConcurrencyWorkload, Source
+from draftbench.definitions import DEFINITIONS
+from draftbench.files import write_atomic
+from draftbench.records import CellResult
+from draftbench.report.cells import cell_row, method_info
+from draftbench.report.compare import comparisons
+from draftbench.report.environment import shared_and_different
+from draftbench.report.gaps import read_gaps
+from draftbench.report.group import CellIndex
+from draftbench.report.load import LoadedCampaign, load_results
+from draftbench.report.outputs import Gaps, count_exactness, output_pairs
+from draftbench.report.pooled import acceptances, load_points, turn_points
+from draftbench.report.summary import CellRow, Counts, Summary, WorkloadInfo
+from draftbench.report.tables import cells_csv, requests_csv
+
+
+def summarise(
+    campaign_json: Path,
+    specs_json: Path,
+    results: Path,
+    out: Path,
+    *,
+    is_partial: bool = False,
+    client_sha256: str | None = None,
+    gaps_json: Path | None = None,
+) -> Summary:
+    """Read a campaign's results, write its tables and its summary into `out`.
+
+    Args:
+        campaign_json: the resolved campaign.
+        specs_json: {cell name: spec}.
+        results: directory of <cell>.json and <cell>.failed.json.
+        is_partial: a missing cell becomes a named hole instead of an error.
+        client_sha256: hash of today's measuring code; None compares the results with each other.
+        out: directory, made when missing.
+        gaps_json: measured logit gaps; None leaves differing outputs unexplained.
+
+    Raises:
+        ReportError: the results cannot be used as they are.
+    """
+    loaded = load_results(
+        campaign_json, specs_json, results, is_partial=is_partial, client_sha256=client_sha256
+    )
+    summary = summarise_loaded(loaded, read_gaps(gaps_json), is_partial=is_partial)
+    write_atomic(out / "requests.csv", requests_csv(loaded))
+    write_atomic(out / "cells.csv", cells_csv(summary.cells))
+    write_atomic(out / "summary.json", summary.model_dump_json(indent=1) + "\n")
+    return summary
+
+
+def summarise_loaded(loaded: LoadedCampaign, gaps: Gaps, *, is_partial: bool) -> Summary:
+    """The summary of loaded results."""
+    campaign, index = loaded.campaign, CellIndex.of(loaded)
+    results = [cell.result for cell in loaded.cells if cell.result is not None]
+    rows = [cell_row(cell, campaign) for cell in loaded.cells]
+    exactness = count_exactness(list(output_pairs(index)), gaps)
+    shared, different = shared_and_different(results)
+    return Summary(
+        campaign=campaign.campaign,
+        description=campaign.description,
+        engine=campaign.engine.kind,
+        engine_versions=sorted({result.identity.engine_version for result in results}),
+        api=campaign.api,
+        sessions=campaign.sessions,
+        repeats=campaign.repeats,
+        seed=campaign.seed,
+        is_partial=is_partial,
+        baseline=index.baseline,
+        models={name: _sources(campaign, name) for name in campaign.models},
+        tps=list(campaign.tp),
+        methods=[method_info(name, campaign) for name in campaign.methods],
+        workloads=[_workload(campaign, name, results) for name in campaign.workloads],
+        counts=_count(rows),
+        cells=rows,
+        comparisons=comparisons(index, exactness, campaign.seed),
+        acceptance=acceptances(index),
+        turns=turn_points(index),
+        loads=load_points(index),
+        exactness=exactness,
+        environment=shared,
+        environment_differences=different,
+        definitions=[[term, meaning] for term, meaning in DEFINITIONS.items()],
+        stale_cells=loaded.stale_cells,
+        unplanned_files=loaded.unplanned_files,
+        first_started_at=min(result.started_at for result in results),
+        last_ended_at=max(result.ended_at for result in results),
+    )
+
+
+def _sources(campaign: Campaign, name: str) -> dict[str, str]:
+    model = campaign.models[name]
+    return {
+        "target": _source(model.target),
+        "drafter": _source(model.drafter) if model.drafter else "none",
+    }
+
+
+def _source(source: Source) -> str:
+    return f"{source.source} ({source.file})" if source.file else source.source
+
+
+def _workload(campaign: Campaign, name: str, results: list[CellResult]) -> WorkloadInfo:
+    workload = campaign.workloads[name]
+    sizes = [result.num_attempted for result in results if result.workload == name]
+    return WorkloadInfo(
+        name=name,
+        kind=workload.kind,
+        max_tokens=workload.max_tokens,
+        ignore_eos=workload.ignore_eos,
+        concurrency=workload.concurrency if isinstance(workload, ConcurrencyWorkload) else None,
+        num_requests=max(sizes, default=None),
+    )
+
+
+def _count(rows: list[CellRow]) -> Counts:
+    states = [row.state for row in rows]
+    return Counts(
+        num_cells=len(rows),
+        num_ok_cells=states.count("ok"),
+        num_requests_failed_cells=states.count("requests failed"),
+        num_void_cells=states.count("void"),
+        num_failed_cells=states.count("cell failed"),
+        num_missing_cells=states.count("not run"),
+        num_attempted=sum(row.num_attempted for row in rows),
+        num_ok=sum(row.num_ok for row in rows),
+        num_flagged_cells=sum(bool(row.flags) for row in rows),
+    )

@@ -1,0 +1,216 @@
+"""What `summary.json` holds: every number that figures, tables and prose print.
+
+Null is "undefined" or "not measured"; a cell or comparison without a number has a `mark`, the short word
+that stands in its place.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from draftbench.records import StrictModel
+
+Kind = Literal["single", "agentic", "concurrency"]
+Mark = str | None
+
+
+class MethodInfo(StrictModel):
+    """A method as the report names it."""
+
+    name: str
+    label: str
+    algorithm: str
+    budget: int | None
+
+
+class WorkloadInfo(StrictModel):
+    """A workload as the report names it."""
+
+    name: str
+    kind: Kind
+    max_tokens: int
+    ignore_eos: bool
+    concurrency: int | None
+    num_requests: int | None = Field(description="planned in a cell; null where none was measured")
+
+
+class Evidence(StrictModel):
+    """A speedup with all that supports it."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: Literal["faster", "slower", "cannot tell", "within one session"]
+    num_sessions: int
+    num_prompts: int
+    num_requests: int = Field(description="of the method; the baseline has as many")
+    per_prompt: list[float]
+    per_session: list[float]
+    half_width: float | None = Field(description="of the interval, relative")
+
+
+class Comparison(StrictModel):
+    """A method against the baseline at one model and TP size.
+
+    Either `evidence` or `mark` is set. `workload` is null for all single-request workloads together.
+    """
+
+    model: str
+    tp: int
+    method: str
+    workload: str | None
+    evidence: Evidence | None
+    mark: Mark
+    reason: str | None = Field(description="a sentence where there is a mark or a session is left out")
+    num_excluded_sessions: int
+
+
+class CellRow(StrictModel):
+    """One cell; also a line of cells.csv."""
+
+    cell: str
+    model: str
+    tp: int
+    method: str
+    session: int
+    workload: str
+    kind: Kind
+    concurrency: int | None
+    order_index: int | None
+    state: Literal["ok", "requests failed", "void", "cell failed", "not run"]
+    mark: Mark
+    message: str | None
+    num_attempted: int
+    num_ok: int
+    num_failed: int
+    num_short: int
+    num_invalid: int
+    output_tokens: int | None
+    tok_per_s: float | None
+    steady_tok_per_s: float | None
+    request_tok_per_s: float | None = Field(description="median over requests")
+    ttft_median_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    ttft_max_s: float | None
+    tpot_median_s: float | None
+    e2e_median_s: float | None
+    num_rounds: int | None
+    tau: float | None
+    num_cached_tokens: int | None
+    repeated_8gram_share: float | None
+    is_warm: bool | None
+    flags: list[str]
+    violations: list[str]
+    problems: list[str]
+    started_at: str | None
+    ended_at: str | None
+
+
+class Acceptance(StrictModel):
+    """Accepted draft tokens of a method, pooled over single-request cells that are whole."""
+
+    model: str
+    tp: int
+    method: str
+    prompt_type: str | None = Field(description="null for all together")
+    tau: float | None
+    num_rounds: int
+    histogram: list[int] | None
+    proposed_per_round: float | None
+
+
+class TurnPoint(StrictModel):
+    """A turn of an agentic scenario, pooled over sessions and repeats."""
+
+    model: str
+    tp: int
+    method: str
+    workload: str
+    turn: int
+    num_requests: int
+    ttft_median_s: float | None
+    tok_per_s: float | None
+    prompt_tokens_median: float | None
+    cached_share: float | None
+
+
+class LoadPoint(StrictModel):
+    """A concurrency workload, pooled over sessions."""
+
+    model: str
+    tp: int
+    method: str
+    workload: str
+    concurrency: int
+    num_sessions: int
+    num_requests: int
+    tok_per_s: float | None = Field(description="all requests together")
+    steady_tok_per_s: float | None = Field(description="mean over sessions; null where one has no window")
+    request_tok_per_s: float | None = Field(description="median over requests")
+    ttft_median_s: float | None
+    mark: Mark
+
+
+class Exactness(StrictModel):
+    """Outputs of a method against the baseline, token for token."""
+
+    model: str
+    tp: int
+    method: str
+    kind: Kind
+    num_compared: int
+    num_equal: int
+    num_ties: int
+    num_faults: int
+    num_unmeasured: int
+    first_position: int | None = Field(description="earliest differing token")
+    median_position: float | None
+    is_baseline: bool = Field(description="the baseline against its own other runs")
+
+
+class Counts(StrictModel):
+    """Where everything went."""
+
+    num_cells: int
+    num_ok_cells: int
+    num_requests_failed_cells: int
+    num_void_cells: int
+    num_failed_cells: int
+    num_missing_cells: int
+    num_attempted: int
+    num_ok: int
+    num_flagged_cells: int
+
+
+class Summary(StrictModel):
+    """The whole of it."""
+
+    campaign: str
+    description: str
+    engine: str
+    engine_versions: list[str]
+    api: str
+    sessions: int
+    repeats: int
+    seed: int
+    is_partial: bool
+    baseline: str | None
+    models: dict[str, dict[str, str]] = Field(description="model -> {target, drafter}: sources")
+    tps: list[int]
+    methods: list[MethodInfo]
+    workloads: list[WorkloadInfo]
+    counts: Counts
+    cells: list[CellRow]
+    comparisons: list[Comparison]
+    acceptance: list[Acceptance]
+    turns: list[TurnPoint]
+    loads: list[LoadPoint]
+    exactness: list[Exactness]
+    environment: list[list[str]] = Field(description="[key, value] that all services share")
+    environment_differences: list[list[str]] = Field(description="[key, service, value]")
+    definitions: list[list[str]] = Field(description="[term, definition]")
+    stale_cells: list[str]
+    unplanned_files: list[str]
+    first_started_at: str
+    last_ended_at: str

@@ -1,0 +1,233 @@
+"""What the templates ask of a summary: lookups and cells of tables, bound to one summary."""
+
+from collections.abc import Sequence
+
+from draftbench.report import prose
+from draftbench.report.draw import FigureEntry, FigureList
+from draftbench.report.plots import settings
+from draftbench.report.summary import Acceptance, CellRow, Comparison, Exactness, Summary, TurnPoint
+from draftbench.report.tex import Raw, count, number, percent, significant, tex
+
+Setting = tuple[str, int]
+DASH = "\u2013"
+
+
+class View:
+    """A summary with the figures drawn from it; every method is a function of the templates.
+
+    Attributes:
+        summary: the numbers.
+        settings: (model, TP) pairs in the campaign's order.
+    """
+
+    def __init__(self, summary: Summary, figures: FigureList) -> None:
+        self.summary = summary
+        self.settings = settings(summary)
+        self._figures = figures.figures
+        self._labels = {method.name: method.label for method in summary.methods}
+        self._comparisons = {
+            ((row.model, row.tp), row.method, row.workload): row for row in summary.comparisons
+        }
+
+    def figures_of(self, section: str) -> list[FigureEntry]:
+        """The figures of a section."""
+        return [figure for figure in self._figures if figure.section == section]
+
+    def label(self, method: str) -> str:
+        """A method's name in the report."""
+        return self._labels[method]
+
+    def setting_name(self, setting: Setting) -> str:
+        """`, TP 4` and the like; empty in a campaign with one setting."""
+        return prose.setting_name(self.summary, setting)
+
+    def setting_title(self, setting: Setting) -> str:
+        """The same as a heading."""
+        return self.setting_name(setting).removeprefix(", ")
+
+    def recommendation(self, setting: Setting) -> str:
+        """Which method to deploy."""
+        return prose.recommendation(self.summary, setting)
+
+    def load_sentence(self, setting: Setting) -> str | None:
+        """What is left of the gain under load."""
+        return prose.load_sentence(self.summary, setting)
+
+    def exactness_sentence(self, setting: Setting) -> str | None:
+        """Whether texts are equal."""
+        return prose.exactness_sentence(self.summary, setting)
+
+    def coverage_sentence(self) -> str:
+        """How much of the campaign is behind the numbers."""
+        return prose.coverage_sentence(self.summary)
+
+    def interval_paragraph(self) -> str:
+        """What the campaign's number of sessions lets the report say."""
+        return prose.interval_paragraph(self.summary)
+
+    def overall(self, setting: Setting) -> list[Comparison]:
+        """Comparisons over all single requests, best first."""
+        return prose.overall(self.summary, setting)
+
+    def verdicts(self, setting: Setting) -> list[str]:
+        """Each method's verdict over all single requests."""
+        return [prose.verdict_sentence(self.summary, row) for row in self.overall(setting)]
+
+    def workload_sentences(self, setting: Setting, workloads: Sequence[str]) -> list[str]:
+        """The best method of each workload in words."""
+        return [
+            sentence
+            for workload in workloads
+            if (sentence := prose.workload_sentence(self.summary, setting, workload))
+        ]
+
+    def budget_sentence(self, setting: Setting) -> str:
+        """Where the best budget lies."""
+        return prose.budget_sentence(self.summary, setting)
+
+    def table_note(self, rows: Sequence[Comparison]) -> str:
+        """What a table of these comparisons shows, and n."""
+        return prose.table_note(rows)
+
+    def comparison(self, setting: Setting, method: str, workload: str | None) -> Comparison | None:
+        """One comparison; None where none was planned."""
+        return self._comparisons.get((setting, method, workload))
+
+    def comparisons_of(self, setting: Setting, workloads: Sequence[str]) -> list[Comparison]:
+        """The comparisons of some workloads."""
+        return [
+            row
+            for (place, _, workload), row in self._comparisons.items()
+            if place == setting and workload in workloads
+        ]
+
+    def is_best(self, setting: Setting, method: str, workload: str | None) -> bool:
+        """Whether a method has the highest speedup of its column; a number from fewer sessions never is."""
+        rows = [
+            row
+            for (place, _, name), row in self._comparisons.items()
+            if (place, name) == (setting, workload) and row.evidence and not row.num_excluded_sessions
+        ]
+        best = max(rows, key=lambda row: row.evidence.ratio if row.evidence else 0.0, default=None)
+        return best is not None and best.method == method
+
+    def spread_title(self, rows: Sequence[Comparison]) -> str:
+        """Heading of the column that `spread` fills."""
+        has_interval = any(row.evidence and row.evidence.low is not None for row in rows)
+        return "95\u00a0% interval" if has_interval else "Single prompts (no interval)"
+
+    def spread(self, row: Comparison) -> str:
+        """Interval, or range of the prompts within one session."""
+        evidence = row.evidence
+        if evidence is None:
+            return DASH
+        if evidence.low is not None:
+            return f"{number(evidence.low)} to {number(evidence.high)}"
+        return f"{number(min(evidence.per_prompt))} to {number(max(evidence.per_prompt))}"
+
+    def tau_of(self, row: Comparison) -> float | None:
+        """Emitted tokens per round of a method over all single requests."""
+        found = self._acceptance(row.model, row.tp, row.method)
+        return found.tau if found else None
+
+    def ratio_of(self, row: Acceptance) -> float | None:
+        """Speedup over all single requests."""
+        comparison = self.comparison((row.model, row.tp), row.method, None)
+        return comparison.evidence.ratio if comparison and comparison.evidence else None
+
+    def round_cost(self, row: Acceptance) -> float | None:
+        """How many AR steps a round takes: tau over the speedup."""
+        ratio = self.ratio_of(row)
+        return row.tau / ratio if row.tau is not None and ratio else None
+
+    def equal_outputs(self, row: Comparison) -> str:
+        """`14 of 15` with what the others are."""
+        rows = [
+            exact
+            for exact in self.summary.exactness
+            if (exact.model, exact.tp, exact.method) == (row.model, row.tp, row.method)
+        ]
+        compared = sum(exact.num_compared for exact in rows)
+        if not compared:
+            return DASH
+        parts = [f"{sum(exact.num_equal for exact in rows)} of {compared}"]
+        ties, faults = sum(e.num_ties for e in rows), sum(e.num_faults for e in rows)
+        parts += [count(ties, "tie")] if ties else []
+        parts += [count(faults, "fault")] if faults else []
+        return ", ".join(parts)
+
+    def parted_at(self, row: Exactness) -> str:
+        """Earliest and median position of the first difference."""
+        if row.first_position is None:
+            return DASH
+        return f"{row.first_position} / {number(row.median_position, 0)}"
+
+    def workloads_of(self, kind: str) -> list[str]:
+        """Names of the workloads of a kind."""
+        return [workload.name for workload in self.summary.workloads if workload.kind == kind]
+
+    def speed_cell(self, setting: Setting, method: str, workload: str) -> Raw:
+        """Output speed of a method over the sessions of a workload, or the first mark."""
+        rows = [
+            row
+            for row in self.summary.cells
+            if ((row.model, row.tp), row.method, row.workload) == (setting, method, workload)
+        ]
+        whole = [row for row in rows if row.tok_per_s and row.output_tokens]
+        if whole:
+            seconds = sum((row.output_tokens or 0) / (row.tok_per_s or 1.0) for row in whole)
+            speed = sum(row.output_tokens or 0 for row in whole) / seconds
+            return Raw(tex(significant(speed)))
+        mark = next((row.mark for row in rows if row.mark), None)
+        return Raw(f"\\failed{{{tex(mark)}}}" if mark else f"\\textcolor{{quiet}}{{{tex(DASH)}}}")
+
+    def acceptance_rows(self) -> list[Acceptance]:
+        """Acceptance of the drafting methods over all single requests."""
+        return [
+            row
+            for row in self.summary.acceptance
+            if row.prompt_type is None and row.method != self.summary.baseline and row.num_rounds
+        ]
+
+    def turn_rows(self) -> list[TurnPoint]:
+        """All turns of all scenarios."""
+        return self.summary.turns
+
+    def cell_name(self, row: CellRow) -> str:
+        """A cell with a sign for its doubts."""
+        return f"{row.cell}*" if doubts_of(row) else row.cell
+
+    def doubts(self) -> list[tuple[str, str]]:
+        """Every doubt about every cell."""
+        return [(row.cell, doubt) for row in self.summary.cells for doubt in doubts_of(row)]
+
+    def has_quantiles(self) -> bool:
+        """Whether any cell has enough requests for a p90."""
+        return any(row.ttft_p90_s is not None for row in self.summary.cells)
+
+    def main_environment(self) -> list[list[str]]:
+        """The part of the shared environment that the setup table shows."""
+        words = ("cpu", "gpu", "memory", "kernel", "torch", "driver", "dtype", "threads")
+        return [pair for pair in self.summary.environment if any(word in pair[0].lower() for word in words)][
+            :10
+        ]
+
+    def percent(self, share: float | None, digits: int = 0) -> str:
+        """A share as a percentage."""
+        return percent(share, digits)
+
+    def _acceptance(self, model: str, tp: int, method: str) -> Acceptance | None:
+        return next(
+            (
+                row
+                for row in self.summary.acceptance
+                if (row.model, row.tp, row.method, row.prompt_type) == (model, tp, method, None)
+            ),
+            None,
+        )
+
+
+def doubts_of(row: CellRow) -> list[str]:
+    """Flags, log problems, and a warm-up that did not settle."""
+    cold = ["the warm-up batches did not agree within the tolerance"] if row.is_warm is False else []
+    return [*row.flags, *(f"log: {problem}" for problem in row.problems), *cold]
