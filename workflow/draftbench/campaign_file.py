@@ -11,6 +11,7 @@ from draftbench.config import Campaign, load_campaign
 from draftbench.config_errors import first_key
 from draftbench.errors import ConfigError
 
+MERGE_TAG = "tag:yaml.org,2002:merge"  # `<<`, whose keys may be overwritten
 COMMAND_LINE = "--config on the command line"
 
 
@@ -19,7 +20,8 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[Any, int] = {}
-        for key_node, _ in node.value:
+        written = [key_node for key_node, _ in node.value if key_node.tag != MERGE_TAG]
+        for key_node in written:
             key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
             if key in seen:
                 raise ConfigError(

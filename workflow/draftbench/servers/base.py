@@ -136,8 +136,11 @@ class Supervisor(Protocol):
     def log_cursor(self, handle: ServiceHandle) -> str:
         """The present end of its log."""
 
-    def log_since(self, handle: ServiceHandle, cursor: str) -> str:
-        """What it has logged since `cursor`; an empty cursor stands for the start of its log."""
+    def log_since(self, handle: ServiceHandle, cursor: str, end: str = "") -> str:
+        """What it has logged from `cursor` to `end`.
+
+        An empty cursor stands for the start of its log, an empty end for now.
+        """
 
     def stop_strays(self, limit_s: float) -> None:
         """Stop what an interrupted start has left behind without a record."""

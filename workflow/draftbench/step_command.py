@@ -1,0 +1,39 @@
+"""How a step runs as a command: alone, no longer than its parent lives, its failure in the last line."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from draftbench import host
+from draftbench.errors import DraftbenchError
+
+
+def step_parser(description: str | None, *options: str) -> argparse.ArgumentParser:
+    """The command line of a step: `--session` and the named options, all required."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("session", *options):
+        parser.add_argument(f"--{name}", type=Path if name in ("session", "token") else str, required=True)
+    return parser
+
+
+def run_step(step: Callable[[], object]) -> int:
+    """Run a step with its log on stderr; returns the exit code.
+
+    The command dies with Snakemake, also by `kill -9`. Should one live on all the same, the next refuses to
+    run beside it.
+    """
+    host.die_with_parent()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        with host.exclusive(host.run_directory() / "step.lock", "runs a step"):
+            step()
+    except DraftbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,123 @@
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from draftbench import host
+from draftbench.campaign_file import read_campaign
+from draftbench.client.code_hash import client_sha256
+from draftbench.errors import DraftbenchError
+from draftbench.plan import Plan, stored_spec
+from draftbench.run import Run
+from draftbench.steps import result_path
+
+try:
+    CAMPAIGN = read_campaign([Path(name) for name in workflow.configfiles], config)
+    PLAN = Plan(CAMPAIGN)
+    SPECS = PLAN.specs
+    # A token of something that dies with the host or a process is valid in the run that made it and in no other.
+    SESSION = os.environ.setdefault("DRAFTBENCH_SESSION", f"{time.time_ns()}-{os.getpid()}")
+    TOKENS = host.run_directory() / "sessions" / SESSION
+except DraftbenchError as error:
+    sys.exit(f"error: {error}")
+
+NAME = CAMPAIGN.campaign
+RESULTS_DIR = f"results/{NAME}"
+RESULTS = [str(result_path(CAMPAIGN, cell)) for cell in PLAN.cells]
+MODELS = list(CAMPAIGN.models)
+# Scaled down to --cores, whatever they are: a job with this many threads runs alone.
+ALL_CORES = 4096
+# Cells before starts before stages drain a service before the next starts, a model before the next is staged.
+MEASURE_PRIORITY, START_PRIORITY, STAGE_PRIORITY = 3_000_000, 2_000_000, 1_000_000
+PYTHON = shlex.quote(sys.executable)
+SCRIPTS = shlex.quote(f"{workflow.basedir}/scripts")
+TEMPLATES = shlex.quote(f"{workflow.basedir}/report")
+RUN = Run(PLAN, TOKENS)
+
+os.makedirs(RESULTS_DIR, exist_ok=True)
+
+
+wildcard_constraints:
+    model="|".join(MODELS),
+    service="|".join(PLAN.services),
+    workload="|".join(CAMPAIGN.workloads),
+
+
+def begin_run():
+    """Take the host's lock and check what can be checked; a refusal ends everything here, in one sentence."""
+    pending = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    try:
+        RUN.begin(
+            needs_services=not pending.isdisjoint({"stage", "start", "measure"}),
+            needs_tex=not pending.isdisjoint({"typeset", "typeset_partial"}),
+        )
+    except DraftbenchError as error:
+        sys.exit(f"error: {error}")
+
+
+def end_run():
+    """Stop the service."""
+    try:
+        RUN.end()
+    except DraftbenchError as error:
+        sys.exit(f"error: {error}")
+
+
+def cell_name(wildcards):
+    """The cell that a result's file name names."""
+    return f"{wildcards.service}.{wildcards.workload}"
+
+
+def cell_spec(wildcards):
+    """Everything that decides what the cell measures, as the one param that triggers a rerun."""
+    return SPECS[cell_name(wildcards)]
+
+
+def is_pending(cell):
+    """Its result is missing, was measured under another spec, or is asked for again."""
+    path, asked = str(result_path(CAMPAIGN, cell)), workflow.dag_settings
+    if asked.forceall or {path, "measure"} & set(asked.forcerun):
+        return True
+    if asked.forcetargets and path in asked.targets:
+        return True
+    return stored_spec(Path(path)) != SPECS[cell]
+
+
+def service_token(wildcards):
+    """Only a pending cell needs its service: an edge from a finished one would re-run it at every start."""
+    return f"{TOKENS}/{wildcards.service}.ready" if is_pending(cell_name(wildcards)) else []
+
+
+def model_token(wildcards):
+    """A service needs its model staged."""
+    return f"{TOKENS}/{PLAN.services[wildcards.service].model}.staged"
+
+
+def stage_priority(wildcards):
+    """Models in the order in which their first cells are measured."""
+    first = min(PLAN.service_order[s.name] for s in PLAN.services.values() if s.model == wildcards.model)
+    return STAGE_PRIORITY - first
+
+
+def start_priority(wildcards):
+    """Services in the campaign's seeded random order."""
+    return START_PRIORITY - PLAN.service_order[wildcards.service]
+
+
+def measure_priority(wildcards):
+    """Cells in the campaign's seeded random order."""
+    return MEASURE_PRIORITY - PLAN.order[cell_name(wildcards)]
+
+
+def library(*packages):
+    """The sources of parts of the library, as inputs of the rules whose output they decide."""
+    root = Path(os.path.relpath(workflow.basedir)) / "workflow" / "draftbench"
+    return [str(path) for package in packages for path in sorted((root / package).rglob("*.py"))]
+
+
+def report_templates():
+    """The report's LaTeX sources."""
+    root = Path(workflow.basedir) / "report"
+    found = [path for suffix in ("tex", "bib", "sty") for path in root.rglob(f"*.{suffix}")]
+    return sorted(str(path) for path in found if "build" not in path.relative_to(root).parts)
