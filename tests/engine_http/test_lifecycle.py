@@ -1,6 +1,7 @@
 import contextlib
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -175,6 +176,17 @@ def test_a_port_serves_again_at_once(start, models):
     first.end(signal.SIGTERM)
     second = start(*_scripted(models, "ab", step_s=0, port=first.url.rsplit(":", 1)[1])).wait_for(READY)
     assert requests.get(second.url + "/health", timeout=20).status_code == 200
+
+
+def test_a_short_answer_on_a_kept_connection_does_not_wait_for_acknowledgements(start, models):
+    server = start(*_scripted(models, "ab", step_s=0)).wait_for(READY)
+    seconds = []
+    with requests.Session() as session:
+        for _ in range(15):
+            start_s = time.monotonic()
+            session.post(server.url + "/generate", json={"text": "x"}, timeout=20)
+            seconds.append(time.monotonic() - start_s)
+    assert statistics.median(seconds) < 0.03  # 44 ms with Nagle's algorithm, under 2 ms without
 
 
 def test_a_taken_port_is_told_before_the_model_is_read(models):

@@ -30,13 +30,16 @@ def claim_port(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=1024)
+        listener = socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:  # an address in use or of another machine, a port above 65535
         why = str(getattr(error, "strerror", error)).partition(" (while")[0]
         raise ServerError(
             f"expected a free address, got {host}:{port} ({why}); end what uses it or choose another",
             reason="port",
         ) from error
+    # Connections inherit it; without it a short answer waits 40 ms for the client's delayed acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def serve(service: Service, listener: socket.socket) -> None:
@@ -48,7 +51,7 @@ def serve(service: Service, listener: socket.socket) -> None:
     config = uvicorn.Config(
         Routes(service).app(),
         loop="asyncio",
-        http="httptools",
+        http="h11",
         ws="none",
         lifespan="off",
         access_log=False,
