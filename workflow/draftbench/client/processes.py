@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from draftbench.host import process_stat
+
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -40,7 +42,7 @@ def process_tree(pid: int) -> frozenset[int]:
     for entry in PROC.iterdir():
         if not entry.name.isdigit():
             continue
-        fields = _stat_fields(int(entry.name))
+        fields = process_stat(int(entry.name))
         if fields is not None:
             parents[int(entry.name)], sessions[int(entry.name)] = int(fields[1]), int(fields[3])
     session = sessions.get(pid)
@@ -60,16 +62,7 @@ def cpu_seconds(pids: frozenset[int]) -> dict[int, float]:
     """CPU seconds that each of `pids` has used; those that have ended are left out."""
     used = {}
     for pid in pids:
-        fields = _stat_fields(pid)
+        fields = process_stat(pid)
         if fields is not None:
             used[pid] = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
     return used
-
-
-def _stat_fields(pid: int) -> list[str] | None:
-    """Fields of `/proc/<pid>/stat` from the third on; None when the process has ended."""
-    try:
-        text = (PROC / str(pid) / "stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return text.rpartition(")")[2].split()  # the second field is a name that may hold blanks

@@ -14,6 +14,7 @@ from draftbench.records import JournalStats, RequestRecord, ServiceIdentity
 PREFIX_SLACK_TOKENS = 8
 JOURNAL_TOLERANCE = 0.02
 MIN_COVERAGE = 0.8
+MIN_LINES = 10  # the first window began before the cell; among ten it moves the mean by little
 IDENTITY_FIELDS = (
     *("service", "base_url", "argv", "engine", "engine_version"),
     *("pid", "pid_start_ticks", "boot_id", "invocation_id", "started_at"),
@@ -101,10 +102,15 @@ def chunk_flags(records: Sequence[RequestRecord]) -> list[str]:
 
 
 def journal_flags(stats: JournalStats, records: Sequence[RequestRecord]) -> list[str]:
-    """The log's accept length and the requests' differ, though the log saw most of the tokens."""
+    """The log's accept length and the requests' differ, though the log saw most of the tokens.
+
+    A log covers whole windows of rounds, the last one is never printed, so a short cell cannot be compared.
+    """
     by_requests = definitions.pooled_tau(records)
     by_log = stats.accept_length
-    if by_requests is None or by_log is None or (stats.coverage or 0.0) < MIN_COVERAGE:
+    if by_requests is None or by_log is None or stats.num_lines < MIN_LINES:
+        return []
+    if (stats.coverage or 0.0) < MIN_COVERAGE:
         return []
     if abs(by_log - by_requests) <= JOURNAL_TOLERANCE * by_requests:
         return []
