@@ -80,10 +80,14 @@ class SglangEngine(Section):
     python: str = Field(default="python3", description="interpreter of SGLang's environment")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "bfloat16"
     attention_backend: str = "triton"
+    page_size: PositiveInt = Field(default=1, description="tokens of a page of the KV cache; trees need 1")
+    radix_cache: bool = Field(default=True, description="keep prefixes between requests")
     max_running_requests: PositiveInt = 8
     context_length: PositiveInt | None = None
     mem_fraction_static: Annotated[float, Field(gt=0, lt=1)] = 0.8
-    extra_args: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    extra_args: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="further options of the server, without hyphens in front"
+    )
     environment: dict[str, str] = Field(default_factory=dict)
 
 

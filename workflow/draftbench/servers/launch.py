@@ -8,6 +8,7 @@ from draftbench.errors import ConfigError
 from draftbench.files import canonical_json, sha256_text
 from draftbench.servers.base import Launch
 from draftbench.servers.embedded import build_embedded_launch
+from draftbench.servers.sglang import build_sglang_launch
 
 
 class StagedPaths(Protocol):
@@ -38,7 +39,9 @@ def build_launch(campaign: Campaign, service: Service, staged: StagedPaths, port
         return build_embedded_launch(
             campaign.engine, method, staged.target_dir, drafter, port=port, seed=campaign.seed
         )
-    raise ConfigError(f"engine.kind: expected embedded, got {campaign.engine.kind}; see config/README.md")
+    return build_sglang_launch(
+        campaign.engine, method, staged.target_dir, drafter, tp=service.tp, port=port, seed=campaign.seed
+    )
 
 
 def drafter_of(method: Method, staged: StagedPaths) -> Path | None:
