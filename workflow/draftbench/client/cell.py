@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,41 @@ from draftbench.client.journal import Journal, num_window_tokens, summarise_jour
 from draftbench.client.telemetry import Sampler, find_doubts
 from draftbench.client.template import ChatTemplate
 from draftbench.client.warmup import warm_up
-from draftbench.client.workload import Runs, Sender
+from draftbench.client.workload import Runs, Sender, verify_size_of
 from draftbench.config import Campaign, Cell
 from draftbench.errors import MeasurementError, ServerError
-from draftbench.records import CellResult, JournalStats, RequestRecord, ServiceIdentity
+from draftbench.records import CellResult, JournalStats, RequestRecord, ServiceIdentity, Warmup
 
 logger = logging.getLogger(__name__)
 FLUSH_LIMIT_S = 30.0
 
 
 @dataclass
-class _Repeats:
-    """What the measured repeats gave."""
+class _Outcome:
+    """What the warm-up and the measured repeats gave; times are monotonic seconds."""
 
-    records: list[RequestRecord]
-    violations: list[str]
+    warmup: Warmup
+    log_start: Any
+    start_s: float
+    end_s: float = 0.0
+    records: list[RequestRecord] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    journal: JournalStats | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Its part of a `CellResult`."""
+        statuses = Counter(record.status for record in self.records)
+        return {
+            "warmup": self.warmup,
+            "window_s": [min(r.send_s for r in self.records), max(r.end_s for r in self.records)],
+            "requests": self.records,
+            "num_attempted": len(self.records),
+            **{f"num_{status}": statuses[status] for status in ("ok", "failed", "short", "invalid")},
+            "flags": self.flags,
+            "violations": self.violations,
+            "journal": self.journal,
+        }
 
 
 def measure_cell(
@@ -64,30 +85,15 @@ def measure_cell(
         MeasurementError: a warm-up request failed.
         ServerError: `identify` or the flush failed.
     """
-    base_url = base_url.rstrip("/")
-    sender = Sender(campaign, cell, base_url, model_name, ChatTemplate(model_dir))
+    sender = Sender(campaign, cell, base_url.rstrip("/"), model_name, ChatTemplate(model_dir))
     runs = Runs(sender)
     started_at, start_s = _now(), time.monotonic()
     before = identify()
     with Sampler(before.pid) as sampler:
-        warmup = warm_up(
-            campaign.warmup, runs.run_warmup, lambda: server.flush_cache(base_url, FLUSH_LIMIT_S)
-        )
-        logger.info("warm-up: %s tok/s", ", ".join(f"{speed:.1f}" for speed in warmup.batch_tok_per_s))
-        log_start = journal.mark() if journal else None
-        measured_s = time.monotonic()
-        repeats = _run_repeats(runs, sender, campaign.repeats)
-        records = repeats.records
-        end_s = time.monotonic()
-    after = identify()
-    stats, log_violations = _read_journal(journal, log_start, records, before)
+        outcome = _run(runs, sender, journal)
+    _check_server(outcome, sender, journal, before=before, after=identify())
     telemetry = sampler.telemetry()
-    flags = [] if warmup.converged else [f"warmup-not-settled: {len(warmup.batch_tok_per_s)} batches"]
-    flags += validity.cache_flags(records)
-    flags += validity.chunk_flags(records)
-    flags += validity.journal_flags(stats, records) if stats else []
-    flags += find_doubts(telemetry, measured_s, end_s, sampler.foreign_gpu_pids)
-    statuses = [record.status for record in records]
+    outcome.flags += find_doubts(telemetry, outcome.start_s, outcome.end_s, sampler.foreign_gpu_pids)
     return CellResult(
         campaign=campaign.campaign,
         cell=cell.name,
@@ -101,26 +107,10 @@ def measure_cell(
         ended_at=_now(),
         start_s=start_s,
         end_s=time.monotonic(),
-        window_s=[min(record.send_s for record in records), max(record.end_s for record in records)],
         identity=before,
-        warmup=warmup,
-        requests=records,
-        num_attempted=len(records),
-        num_ok=statuses.count("ok"),
-        num_failed=statuses.count("failed"),
-        num_short=statuses.count("short"),
-        num_invalid=statuses.count("invalid"),
         max_in_flight=sender.in_flight.most,
-        flags=flags,
-        violations=[
-            *validity.request_violations(records),
-            *validity.in_flight_violations(records, sender.in_flight.most, runs.concurrency),
-            *validity.identity_violations(before, after),
-            *repeats.violations,
-            *log_violations,
-        ],
-        journal=stats,
         telemetry=telemetry,
+        **outcome.fields(),
     )
 
 
@@ -129,40 +119,64 @@ def void_reason(result: CellResult) -> str | None:
     return "; ".join(result.violations) or None
 
 
-def _run_repeats(runs: Runs, sender: Sender, num_repeats: int) -> _Repeats:
-    """The measured requests; each repeat starts with an empty cache."""
-    repeats = _Repeats([], [])
-    for repeat in range(num_repeats):
+def _run(runs: Runs, sender: Sender, journal: Journal | None) -> _Outcome:
+    """Warm up, then the measured repeats; each of them starts with an empty cache."""
+
+    def flush() -> None:
         server.flush_cache(sender.base_url, FLUSH_LIMIT_S)
+
+    warmup = warm_up(sender.campaign.warmup, runs.run_warmup, flush)
+    logger.info("warm-up: %s tok/s", ", ".join(f"{speed:.1f}" for speed in warmup.batch_tok_per_s))
+    outcome = _Outcome(warmup, journal.mark() if journal else None, time.monotonic())
+    for repeat in range(sender.campaign.repeats):
+        flush()
         sender.sent_prompts.clear()
         sender.settle(repeat)
         records = runs.run_repeat(repeat)
         logger.info("repeat %d: %d of %d ok", repeat, sum(r.status == "ok" for r in records), len(records))
         cold = sorted((record for record in records if record.turn <= 1), key=lambda record: record.send_s)
-        repeats.records.extend(records)
-        repeats.violations.extend(validity.cache_violations(cold, sender.sent_prompts))
-    return repeats
+        outcome.records.extend(records)
+        outcome.violations.extend(validity.cache_violations(cold, sender.sent_prompts))
+    outcome.end_s = time.monotonic()
+    if not warmup.converged:
+        outcome.flags.append(f"warmup-not-settled: {len(warmup.batch_tok_per_s)} batches")
+    outcome.flags += [*validity.cache_flags(outcome.records), *validity.chunk_flags(outcome.records)]
+    outcome.violations += [
+        *validity.request_violations(outcome.records),
+        *validity.in_flight_violations(outcome.records, sender.in_flight.most, runs.concurrency),
+    ]
+    return outcome
 
 
-def _read_journal(
-    journal: Journal | None, start: Any, records: Sequence[RequestRecord], identity: ServiceIdentity
-) -> tuple[JournalStats | None, list[str]]:
-    """Statistics of the log since `start`, and the violations that it shows."""
+def _check_server(
+    outcome: _Outcome,
+    sender: Sender,
+    journal: Journal | None,
+    *,
+    before: ServiceIdentity,
+    after: ServiceIdentity,
+) -> None:
+    """Add what identity and log say of the server while it was measured."""
+    outcome.violations += validity.identity_violations(before, after)
     if journal is None:
-        return None, []
+        return
     try:
-        text = journal.read(start, journal.mark())
+        text = journal.read(outcome.log_start, journal.mark())
     except MeasurementError as error:
-        return None, [f"log-replaced: {error}"]
-    num_draft_tokens = identity.server_info.get("speculative_num_draft_tokens")
-    stats = summarise_journal(text, num_draft_tokens if isinstance(num_draft_tokens, int) else None)
-    total = sum(record.num_output_tokens or 0 for record in records)
+        outcome.violations.append(f"log-replaced: {error}")
+        return
+    verify_size = before.server_info.get("speculative_num_draft_tokens")
+    if not isinstance(verify_size, int):
+        verify_size = verify_size_of(sender.campaign.methods[sender.cell.service.method])
+    stats = summarise_journal(text, verify_size)
+    total = sum(record.num_output_tokens or 0 for record in outcome.records)
     changes = {
         "coverage": num_window_tokens(text) / total if total else None,
-        "server_accept_length": _server_accept_length(identity.base_url),
+        "server_accept_length": _server_accept_length(sender.base_url),
     }
-    stats = stats.model_copy(update=changes)
-    return stats, validity.journal_violations(stats)
+    outcome.journal = stats.model_copy(update=changes)
+    outcome.flags += validity.journal_flags(outcome.journal, outcome.records)
+    outcome.violations += validity.journal_violations(outcome.journal)
 
 
 def _server_accept_length(base_url: str) -> float | None:

@@ -38,6 +38,13 @@ def drafting_of(method: Method) -> Drafting:
     return Drafting(is_speculative=True, max_accepted=depth)
 
 
+def verify_size_of(method: Method) -> int | None:
+    """Tokens that one round verifies, root included; None for autoregressive decoding."""
+    if method.algorithm == "ar":
+        return None
+    return method.block_size if method.budget is None else method.budget + 1
+
+
 @dataclass
 class Sender:
     """Sends requests of one cell to its server and remembers their input texts, for the cache check.
