@@ -147,9 +147,9 @@ def resolve_shape(settings: EngineSettings, target: TargetConfig, drafter: Draft
     Raises:
         ConfigError: one is out of range.
     """
-    context_length = settings.context_length or target.max_length
+    context_length = target.max_length if settings.context_length is None else settings.context_length
     trained = drafter.block_size if drafter else 1
-    block_size = settings.block_size or trained
+    block_size = trained if settings.block_size is None else settings.block_size
     is_tree = settings.algorithm == "DDTREE"
     budget = block_size - 1 if settings.budget is None or not is_tree else settings.budget
     for name, value, low, high in (
@@ -157,7 +157,7 @@ def resolve_shape(settings: EngineSettings, target: TargetConfig, drafter: Draft
         ("max_running_requests", settings.max_running_requests, 1, 1024),
         ("block_size", block_size, 2 if drafter else 1, trained),
         ("budget", budget, 1 if drafter else 0, 1024),
-        ("num_threads", settings.num_threads or 1, 1, 1024),
+        ("num_threads", 1 if settings.num_threads is None else settings.num_threads, 1, 1024),
     ):
         if not low <= value <= high:
             raise ConfigError(

@@ -1,0 +1,129 @@
+"""Settings and model folders that do not fit end in one sentence, before anything runs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from draftbench.engine.factory import has_bfloat16_instructions, load_engine, resolve_dtype
+from draftbench.errors import ConfigError, DraftbenchError, ShapeError
+
+
+def with_config(source: Path, directory: Path, **changes: object) -> Path:
+    """A copy of a model folder with some keys of its config.json changed; None removes a key."""
+    directory.mkdir()
+    for path in source.iterdir():
+        (directory / path.name).symlink_to(path)
+    config = json.loads((source / "config.json").read_text()) | changes
+    (directory / "config.json").unlink()
+    (directory / "config.json").write_text(
+        json.dumps({key: value for key, value in config.items() if value is not None})
+    )
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 64}, "expected hidden_size 48 to fit the target, got 64"),
+        ({"vocab_size": 40}, "expected vocab_size 32 to fit the target, got 40"),
+        ({"num_target_layers": 5}, "expected num_target_layers 4 to fit the target, got 5"),
+        ({"block_size": 1}, "expected block_size at least 2"),
+        ({"dflash_config": {"target_layer_ids": [1, 4], "mask_token_id": 2}}, "layers from 0 to 3"),
+        ({"dflash_config": {"target_layer_ids": [1, 2], "mask_token_id": 32}}, "an id below 32"),
+    ],
+)
+def test_a_drafter_made_for_another_target_is_named_with_what_differs(settings, tmp_path, changes, message):
+    path = with_config(settings.draft_model_path, tmp_path / "drafter", **changes)
+    with pytest.raises(ShapeError, match=message) as caught:
+        load_engine(replace(settings, algorithm="DFLASH", draft_model_path=path))
+    assert str(path / "config.json") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dflash_config": None}, "expected dflash_config with target_layer_ids"),
+        ({"block_size": None}, "expected an integer block_size, got None"),
+        ({"attention_bias": True}, "expected attention_bias False, got True"),
+        ({"layer_types": ["sliding_attention"]}, "expected layer_types of full_attention only"),
+    ],
+)
+def test_a_folder_that_is_no_dflash_drafter_is_refused(settings, tmp_path, changes, message):
+    path = with_config(settings.draft_model_path, tmp_path / "drafter", **changes)
+    with pytest.raises(ConfigError, match=message):
+        load_engine(replace(settings, algorithm="DFLASH", draft_model_path=path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mamba"}, "expected model_type 'llama', got 'mamba'"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "expected rope_type 'default' or 'llama3', got 'yarn'"),
+        ({"hidden_act": "gelu"}, "expected hidden_act 'silu', got 'gelu'"),
+    ],
+)
+def test_a_target_of_another_family_is_refused(settings, tmp_path, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        load_engine(replace(settings, model_path=with_config(settings.model_path, tmp_path / "x", **changes)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm": "DFLASH", "draft_model_path": None}, "expected a drafter with DFLASH, got none"),
+        ({"algorithm": "DDTREE", "budget": 0}, "expected budget from 1 to 1024, got 0"),
+        ({"algorithm": "DFLASH", "block_size": 7}, "expected block_size from 2 to 6, got 7"),
+        ({"context_length": 513}, "expected context_length from 2 to 512, got 513"),
+        ({"max_running_requests": 0}, "expected max_running_requests from 1 to 1024, got 0"),
+        ({"num_threads": 0}, "expected num_threads from 1 to 1024, got 0"),
+        ({"dtype": "float16"}, "expected dtype float32 or bfloat16 on a CPU, got float16"),
+        ({"model_path": Path("nowhere")}, "expected a JSON object in nowhere/config.json"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(settings, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        load_engine(replace(settings, **changes))
+
+
+def test_a_missing_tensor_is_named(settings, tmp_path):
+    weights = load_file(settings.draft_model_path / "model.safetensors")
+    del weights["layers.1.self_attn.q_norm.weight"]
+    save_file(weights, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((settings.draft_model_path / "config.json").read_bytes())
+    with pytest.raises(DraftbenchError, match=r"expected the tensor layers\.1\.self_attn\.q_norm\.weight"):
+        load_engine(replace(settings, algorithm="DFLASH", draft_model_path=tmp_path))
+
+
+def test_a_tensor_of_another_shape_is_named(settings, tmp_path):
+    path = with_config(settings.model_path, tmp_path / "target", intermediate_size=72)
+    with pytest.raises(ShapeError, match=r"mlp\.gate_proj\.weight of shape \[72, 48\], got \[80, 48\]"):
+        load_engine(replace(settings, model_path=path))
+
+
+def test_a_truncated_weight_file_is_named(settings, tmp_path):
+    path = with_config(settings.model_path, tmp_path / "target")
+    whole = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").unlink()
+    (path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ConfigError, match=r"expected safetensors in .*/target/model\.safetensors"):
+        load_engine(replace(settings, model_path=path))
+
+
+def test_weights_in_several_files_load_like_one_file(settings, start_engine, tmp_path):
+    path = with_config(settings.model_path, tmp_path / "target")
+    weights = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    places = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(weights)}
+    for file in set(places.values()):
+        save_file({name: weights[name] for name in weights if places[name] == file}, path / file)
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert start_engine(model_path=path).is_alive
+
+
+def test_the_automatic_dtype_of_a_cpu_is_bfloat16_where_it_has_instructions_for_it():
+    expected = torch.bfloat16 if has_bfloat16_instructions() else torch.float32
+    assert resolve_dtype("auto", torch.device("cpu")) == expected
