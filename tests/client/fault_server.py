@@ -1,4 +1,4 @@
-"""A server that plays scripts of bytes and pauses over raw sockets, and so breaks any rule of HTTP and SSE."""
+"""A server that plays scripts of bytes and pauses over raw sockets, and so breaks any rule of HTTP."""
 
 import json
 import socket

@@ -174,7 +174,7 @@ def steady_window_s(records: Sequence[RequestRecord], concurrency: int) -> tuple
     by_send = sorted(records, key=lambda record: record.send_s)
     first_tokens = [record.first_token_s for record in by_send[:concurrency]]
     known = [time_s for time_s in first_tokens if time_s is not None]
-    if len(known) < concurrency:
+    if len(known) < concurrency or max_in_flight(records) < concurrency:
         return None
     start_s, last_send_s = max(known), by_send[-1].send_s
     end_s = min(record.end_s for record in records if record.end_s >= last_send_s)

@@ -134,7 +134,7 @@ def _run(runs: Runs, sender: Sender, journal: Journal | None) -> _Outcome:
         sender.settle(repeat)
         records = runs.run_repeat(repeat)
         logger.info("repeat %d: %d of %d ok", repeat, sum(r.status == "ok" for r in records), len(records))
-        cold = sorted((record for record in records if record.turn <= 1), key=lambda record: record.send_s)
+        cold = [record for record in records if record.turn <= 1]
         outcome.records.extend(records)
         outcome.violations.extend(validity.cache_violations(cold, sender.sent_prompts))
     outcome.end_s = time.monotonic()

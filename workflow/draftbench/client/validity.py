@@ -55,22 +55,19 @@ def cache_violations(records: Sequence[RequestRecord], prompts: Mapping[str, str
     share of the prompt's text, rounded up, and a few more.
 
     Args:
-        records: requests that must be cold, all after one flush, in sending order.
-        prompts: input texts by request id, of those and of whatever was sent between that flush and them.
+        records: requests that must be cold, all after one flush.
+        prompts: input texts by request id of all that was sent after that flush, in the order of sending.
     """
-    ids = {record.request_id for record in records}
-    earlier = [text for request_id, text in prompts.items() if request_id not in ids]
+    cold = {record.request_id: record for record in records}
+    earlier: list[str] = []
     found = []
-    for record in records:
-        text = prompts.get(record.request_id)
-        if text is None:
-            continue
-        allowed = allowed_cached_tokens(text, record.num_prompt_tokens or 0, earlier)
-        if (record.num_cached_tokens or 0) > allowed:
-            detail = (
-                f"{record.num_cached_tokens} of {record.num_prompt_tokens} prompt tokens, allowed {allowed}"
-            )
-            found.append(f"cache-warm: {record.request_id} found {detail}")
+    for request_id, text in prompts.items():
+        record = cold.get(request_id)
+        if record is not None:
+            allowed = allowed_cached_tokens(text, record.num_prompt_tokens or 0, earlier)
+            if (record.num_cached_tokens or 0) > allowed:
+                detail = f"{record.num_cached_tokens} of {record.num_prompt_tokens} prompt tokens"
+                found.append(f"cache-warm: {request_id} found {detail}, allowed {allowed}")
         earlier.append(text)
     return found[:1]
 
