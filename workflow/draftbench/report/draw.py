@@ -10,6 +10,7 @@ from draftbench.files import write_atomic
 from draftbench.records import StrictModel
 from draftbench.report import plots
 from draftbench.report.load import read_record
+from draftbench.report.plots.base import Plot
 from draftbench.report.summary import Summary
 
 FIGURES_FILE = "figures.json"
@@ -51,6 +52,6 @@ def draw_figures(summary_json: Path, out: Path) -> FigureList:
     return entries
 
 
-def _figures(summary: Summary) -> Iterator[plots.Plot]:
+def _figures(summary: Summary) -> Iterator[Plot]:
     for make in plots.ALL:
         yield from make(summary)

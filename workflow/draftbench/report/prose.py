@@ -47,8 +47,7 @@ def evidence_note(rows: Sequence[Comparison]) -> str:
     known = [row.evidence for row in rows if row.evidence]
     if not known:
         return ""
-    sizes = f"{_range([e.num_sessions for e in known], 'session')}, {_range([e.num_prompts for e in known], 'prompt')}"
-    notes = [f"n = {sizes} a bar."]
+    notes = [f"{_sizes(known)} a bar."]
     if any(evidence.low is not None for evidence in known):
         notes.append("Whiskers: 95\u00a0% intervals over sessions and prompts.")
     if any(evidence.low is None for evidence in known):
@@ -63,7 +62,13 @@ def evidence_note(rows: Sequence[Comparison]) -> str:
     return " ".join(notes)
 
 
-def _range(sizes: Sequence[int], noun: str) -> str:
+def _sizes(known: Sequence[Evidence]) -> str:
+    sessions = size_range([evidence.num_sessions for evidence in known], "session")
+    return f"n = {sessions}, {size_range([evidence.num_prompts for evidence in known], 'prompt')}"
+
+
+def size_range(sizes: Sequence[int], noun: str) -> str:
+    """`5 prompts` or `4 to 5 prompts`."""
     low, high = min(sizes), max(sizes)
     return count(low, noun) if low == high else f"{low} to {count(high, noun)}"
 
@@ -143,13 +148,11 @@ def load_sentence(summary: Summary, setting: Setting) -> str | None:
         for row in summary.comparisons
         if (row.model, row.tp, row.method) == (*setting, method) and row.workload in levels
     ]
-    known = [
-        (level, row.evidence) for level, row in sorted(found, key=lambda pair: pair[0] or 0) if row.evidence
-    ]
+    known = [(level, row.evidence) for level, row in sorted(found, key=_level) if row.evidence]
     if not known:
         return None
     parts = [f"{number(evidence.ratio)} at {level}" for level, evidence in known]
-    level, last = known[-1]
+    _, last = known[-1]
     end = {
         "faster": "it is still faster than AR there",
         "slower": "it is slower than AR there",
@@ -160,6 +163,10 @@ def load_sentence(summary: Summary, setting: Setting) -> str | None:
         f"Under load the ratio of {label(summary, method)} to AR in total output speed is "
         f"{', '.join(parts)} requests in flight; {end}."
     )
+
+
+def _level(pair: tuple[int | None, Comparison]) -> int:
+    return pair[0] or 0
 
 
 def exactness_sentence(summary: Summary, setting: Setting) -> str | None:
@@ -200,7 +207,10 @@ def coverage_sentence(summary: Summary) -> str:
     """How much of the campaign is behind the numbers."""
     counts = summary.counts
     if counts.num_ok_cells == counts.num_cells:
-        said = f"All {counts.num_cells} cells are complete: {counts.num_ok} of {counts.num_attempted} requests ok."
+        said = (
+            f"All {counts.num_cells} cells are complete: {counts.num_ok} of {counts.num_attempted} requests "
+            "are ok."
+        )
     else:
         kinds = (
             (counts.num_requests_failed_cells, "with failed requests"),
@@ -222,14 +232,14 @@ def interval_paragraph(summary: Summary) -> str:
     """What the campaign's number of sessions lets the report say."""
     if summary.sessions == 1:
         return (
-            "The services were started once, so the numbers hold within one session: requests of one start are "
-            "not independent repeats, and no interval is given. The spread of single prompts is shown instead, "
-            "and is named as such."
+            "The services were started once, so the numbers hold within one session: requests of one start "
+            "are not independent repeats, and no interval is given. The spread of single prompts is shown "
+            "instead, and is named as such."
         )
     return (
-        f"The services were started {summary.sessions} times. Intervals are 95\u00a0% over sessions and prompts, "
-        "resampled together because every session asks the same prompts. Where an interval covers 1, the "
-        "report says that the data cannot tell."
+        f"The services were started {summary.sessions} times. Intervals are 95\u00a0% over sessions and "
+        "prompts, resampled together because every session asks the same prompts. Where an interval covers "
+        "1, the report says that the data cannot tell."
     )
 
 
@@ -238,8 +248,7 @@ def table_note(rows: Sequence[Comparison]) -> str:
     known = [row.evidence for row in rows if row.evidence]
     if not known:
         return ""
-    sessions, prompts = [e.num_sessions for e in known], [e.num_prompts for e in known]
-    notes = [f"n = {_range(sessions, 'session')}, {_range(prompts, 'prompt')} each."]
+    notes = [f"{_sizes(known)} each."]
     if any(evidence.low is not None for evidence in known):
         notes.append("Brackets: 95\u00a0% intervals over sessions and prompts.")
     if any(evidence.low is None for evidence in known):
@@ -273,11 +282,10 @@ def budget_sentence(summary: Summary, setting: Setting) -> str:
     best = max(trees, key=lambda method: ratios[method.name])
     budgets = sorted({method.budget or 0 for method in trees})
     if len(budgets) == 1:
-        where = f"The one budget measured, {budgets[0]} nodes, reaches {number(ratios[best.name])} times AR's speed"
+        where = f"The one budget, {budgets[0]} nodes, reaches {number(ratios[best.name])} times AR's speed"
     else:
-        place = {budgets[0]: "the smallest", budgets[-1]: "the largest"}.get(
-            best.budget or 0, "in the middle"
-        )
+        ends = {budgets[0]: "the smallest", budgets[-1]: "the largest"}
+        place = ends.get(best.budget or 0, "in the middle")
         where = (
             f"Of the budgets {_join([str(budget) for budget in budgets])} the fastest is {best.budget} nodes "
             f"({place}) with {number(ratios[best.name])} times AR's speed"
@@ -285,3 +293,28 @@ def budget_sentence(summary: Summary, setting: Setting) -> str:
     beside = [f"{method.label} reaches {number(ratios[method.name])}" for method in linear]
     name = setting_name(summary, setting)
     return f"{where}{name}" + (f"; {_join(beside)}." if beside else ".")
+
+
+def ranking_sentence(summary: Summary, setting: Setting) -> str:
+    """All methods in one sentence, best first, and what their order is worth."""
+    rows = overall(summary, setting)
+    known = [row for row in rows if row.evidence is not None]
+    if not known:
+        return f"No method has a speedup{setting_name(summary, setting)}."
+    parts = [f"{label(summary, row.method)} {_ratio_words(row)}" for row in known]
+    without = [f"{label(summary, row.method)} ({row.mark})" for row in rows if row.evidence is None]
+    evidence = [row.evidence for row in known if row.evidence]
+    said = f"Speedup over AR{setting_name(summary, setting)}, all single requests together: {_join(parts)}"
+    said += f" ({_sizes(evidence)} each)."
+    if any(one.low is None for one in evidence):
+        said += " Within one session this order is an observation without an interval."
+    return said + (f" Without a number: {_join(without)}." if without else "")
+
+
+def _ratio_words(row: Comparison) -> str:
+    if row.evidence is None:
+        return ""
+    if row.evidence.low is None or row.evidence.high is None:
+        return number(row.evidence.ratio)
+    bounds = f"{number(row.evidence.low)} to {number(row.evidence.high)}"
+    return f"{number(row.evidence.ratio)} ({bounds}, {row.evidence.verdict})"

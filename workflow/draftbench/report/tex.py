@@ -51,6 +51,9 @@ _BEYOND_ASCII = {
     "\u00a0": "~",
 }
 
+MAX_RUN = 16
+"""Characters without a place to break, at most, in text for narrow columns."""
+
 
 class Raw(str):
     """Text that is LaTeX already."""
@@ -83,11 +86,16 @@ def _escape(character: str) -> str:
 
 
 def breakable(value: Any) -> Raw:
-    """Escaped text that may break after hyphens, underscores, slashes, dots, colons and equal signs."""
-    escaped = tex(value)
-    for mark in (r"\_", "-{}", "/", ".", ":", "=", ",{}"):
-        escaped = escaped.replace(mark, mark + r"\allowbreak{}")
-    return Raw(escaped)
+    """Escaped text that fits any column: it may break after punctuation and inside very long words."""
+    parts = []
+    run = 0
+    for character in unicodedata.normalize("NFC", str(value)):
+        parts.append(_escape(character))
+        run = 0 if character.isspace() else run + 1
+        if character in "_-/.:=,;@" or run >= MAX_RUN:
+            parts.append(r"\allowbreak{}")
+            run = 0
+    return Raw("".join(parts))
 
 
 def number(value: float | None, digits: int = 2) -> str:

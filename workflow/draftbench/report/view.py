@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from draftbench.report import prose
 from draftbench.report.draw import FigureEntry, FigureList
-from draftbench.report.plots import settings
+from draftbench.report.measures import present
+from draftbench.report.plots.base import settings
 from draftbench.report.summary import Acceptance, CellRow, Comparison, Exactness, Summary, TurnPoint
-from draftbench.report.tex import Raw, count, number, percent, significant, tex
+from draftbench.report.tex import Raw, count, number, significant, tex
+from draftbench.stats.quantiles import median
 
 Setting = tuple[str, int]
 DASH = "\u2013"
@@ -69,9 +71,9 @@ class View:
         """Comparisons over all single requests, best first."""
         return prose.overall(self.summary, setting)
 
-    def verdicts(self, setting: Setting) -> list[str]:
-        """Each method's verdict over all single requests."""
-        return [prose.verdict_sentence(self.summary, row) for row in self.overall(setting)]
+    def ranking_sentence(self, setting: Setting) -> str:
+        """All methods in one sentence, best first."""
+        return prose.ranking_sentence(self.summary, setting)
 
     def workload_sentences(self, setting: Setting, workloads: Sequence[str]) -> list[str]:
         """The best method of each workload in words."""
@@ -168,11 +170,7 @@ class View:
 
     def speed_cell(self, setting: Setting, method: str, workload: str) -> Raw:
         """Output speed of a method over the sessions of a workload, or the first mark."""
-        rows = [
-            row
-            for row in self.summary.cells
-            if ((row.model, row.tp), row.method, row.workload) == (setting, method, workload)
-        ]
+        rows = self.cells_of(setting, method, workload)
         whole = [row for row in rows if row.tok_per_s and row.output_tokens]
         if whole:
             seconds = sum((row.output_tokens or 0) / (row.tok_per_s or 1.0) for row in whole)
@@ -189,9 +187,22 @@ class View:
             if row.prompt_type is None and row.method != self.summary.baseline and row.num_rounds
         ]
 
-    def turn_rows(self) -> list[TurnPoint]:
-        """All turns of all scenarios."""
-        return self.summary.turns
+    def turns_of(self, setting: Setting, workload: str) -> dict[int, dict[str, TurnPoint]]:
+        """Turn -> method -> its point, in a scenario at a setting."""
+        found: dict[int, dict[str, TurnPoint]] = {}
+        for row in self.summary.turns:
+            if ((row.model, row.tp), row.workload) == (setting, workload):
+                found.setdefault(row.turn, {})[row.method] = row
+        return dict(sorted(found.items()))
+
+    def cells_of(self, setting: Setting, method: str, workload: str) -> list[CellRow]:
+        """The cells of all sessions."""
+        place = (setting, method, workload)
+        return [row for row in self.summary.cells if ((row.model, row.tp), row.method, row.workload) == place]
+
+    def median_of(self, setting: Setting, method: str, workload: str, field: str) -> float | None:
+        """Median over sessions of a cell's own median, such as `ttft_median_s`."""
+        return median(present(getattr(row, field) for row in self.cells_of(setting, method, workload)))
 
     def cell_name(self, row: CellRow) -> str:
         """A cell with a sign for its doubts."""
@@ -211,10 +222,6 @@ class View:
         return [pair for pair in self.summary.environment if any(word in pair[0].lower() for word in words)][
             :10
         ]
-
-    def percent(self, share: float | None, digits: int = 0) -> str:
-        """A share as a percentage."""
-        return percent(share, digits)
 
     def _acceptance(self, model: str, tp: int, method: str) -> Acceptance | None:
         return next(

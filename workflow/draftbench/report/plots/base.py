@@ -1,0 +1,45 @@
+"""What all figures share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from draftbench.report.look import Look
+from draftbench.report.summary import Comparison, Summary
+
+Setting = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure before it is written.
+
+    Attributes:
+        name: of its file, without the ending.
+        section: where it belongs: `summary`, `speed`, `budget`, `agentic` or `load`.
+        caption: plain text.
+        body: LaTeX.
+    """
+
+    name: str
+    section: str
+    caption: str
+    body: str
+
+
+def settings(summary: Summary) -> list[Setting]:
+    """(model, TP) pairs with a cell, in the campaign's order."""
+    return list(dict.fromkeys((row.model, row.tp) for row in summary.cells))
+
+
+def comparisons(summary: Summary, setting: Setting, workload: str | None) -> dict[str, Comparison]:
+    """Method -> its comparison at a setting; `workload` None: all single requests together."""
+    return {
+        row.method: row
+        for row in summary.comparisons
+        if (row.model, row.tp) == setting and row.workload == workload
+    }
+
+
+def only(drawn: dict[str, Look], methods: Sequence[str]) -> list[Look]:
+    """The looks of some methods in the campaign's order."""
+    return [look for name, look in drawn.items() if name in methods]
