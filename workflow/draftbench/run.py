@@ -1,6 +1,7 @@
 """One invocation of Snakemake: alone on the host, checked before anything runs, nothing left running."""
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Run:
         self.plan = plan
         self.session = session
         self._held = contextlib.ExitStack()
+        self._pid: int | None = None  # of the process that holds the lock; forks inherit this object
 
     def begin(self, *, needs_services: bool, needs_tex: bool) -> None:
         """Take the lock, check everything that can be checked now, and write the session's files.
@@ -44,6 +46,7 @@ class Run:
             DraftbenchError: another run is under way, or the campaign cannot be run here.
         """
         self._held.enter_context(host.exclusive(host.host_lock_path(), "runs a campaign"))
+        self._pid = os.getpid()
         for old in self.session.parent.glob("*"):
             shutil.rmtree(old)
         if needs_services:
@@ -53,15 +56,19 @@ class Run:
         write_session(self.session, self.plan)
 
     def end(self) -> None:
-        """Stop the service, remove the tokens.
+        """Stop the service, remove the tokens, drop the lock; nothing in a process without the lock.
 
         Raises:
             ServerError: a service could not be stopped.
         """
-        try:
-            ServiceKeeper(self.plan.campaign).end()
-        finally:
-            shutil.rmtree(self.session, ignore_errors=True)
+        if self._pid != os.getpid():
+            return
+        self._pid = None
+        with self._held:
+            try:
+                ServiceKeeper(self.plan.campaign).end()
+            finally:
+                shutil.rmtree(self.session, ignore_errors=True)
 
 
 def check_campaign(campaign: Campaign) -> None:

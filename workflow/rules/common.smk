@@ -1,3 +1,4 @@
+import atexit
 import os
 import shlex
 import sys
@@ -46,6 +47,7 @@ wildcard_constraints:
 
 def begin_run():
     """Take the host's lock and check what can be checked; a refusal ends everything here, in one sentence."""
+    atexit.register(end_run)  # Snakemake calls no hook after an error of its own
     pending = {job.rule.name for job in workflow.dag.needrun_jobs()}
     try:
         RUN.begin(
@@ -57,7 +59,7 @@ def begin_run():
 
 
 def end_run():
-    """Stop the service."""
+    """Stop the service; the second call does nothing."""
     try:
         RUN.end()
     except DraftbenchError as error:

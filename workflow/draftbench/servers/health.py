@@ -14,7 +14,7 @@ from draftbench.servers.base import ServiceHandle, Supervisor
 POLL_S = 0.1
 PROBE_LIMIT_S = 30.0
 TAIL_CHARACTERS = 8000
-PROBE = {"text": "The quick brown fox", "sampling_params": {"max_new_tokens": 8, "temperature": 0.0}}
+READY_TOKENS, ALIVE_TOKENS = 8, 1
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|Cannot allocate memory|bad_alloc", re.IGNORECASE)
 
 
@@ -30,7 +30,7 @@ def wait_ready(handle: ServiceHandle, supervisor: Supervisor, limit_s: float) ->
     waited_for = "a connection"
     while True:
         _refuse_dead(handle, supervisor)
-        waited_for = _missing(handle) or ""
+        waited_for = _missing(handle, READY_TOKENS) or ""
         if not waited_for:
             return check_identity(handle, supervisor)
         if time.monotonic() > deadline_s:
@@ -45,7 +45,7 @@ def is_healthy(handle: ServiceHandle, supervisor: Supervisor) -> bool:
     """It runs, generates, and is the one on record."""
     try:
         _refuse_dead(handle, supervisor)
-        if _missing(handle):
+        if _missing(handle, ALIVE_TOKENS):
             return False
         check_identity(handle, supervisor)
     except ServerError:
@@ -88,14 +88,16 @@ def _refuse_dead(handle: ServiceHandle, supervisor: Supervisor) -> None:
     raise ServerDied(f"{handle.service}: expected it to run, but {cause}{last}; see {handle.log}", reason)
 
 
-def _missing(handle: ServiceHandle) -> str | None:
+def _missing(handle: ServiceHandle, num_tokens: int) -> str | None:
     """What readiness still lacks; a server that says it is healthy must also generate."""
+    sampling = {"max_new_tokens": num_tokens, "temperature": 0.0}
+    probe = {"text": "The quick brown fox", "sampling_params": sampling}
     with requests.Session() as session:
         session.trust_env = False  # a proxy of the environment is not for this host
         try:
             if session.get(f"{handle.base_url}/health", timeout=PROBE_LIMIT_S).status_code != 200:
                 return "status 200 of /health"
-            answer = session.post(f"{handle.base_url}/generate", json=PROBE, timeout=PROBE_LIMIT_S)
+            answer = session.post(f"{handle.base_url}/generate", json=probe, timeout=PROBE_LIMIT_S)
         except requests.ConnectionError:
             return "a connection"
         except requests.RequestException:

@@ -1,0 +1,141 @@
+"""What goes wrong, and what the next invocation makes of it."""
+
+import os
+import signal
+import subprocess
+import time
+
+from tests.workflow.test_graph import ONE_CELL
+
+SLOW = {"token_s": 0.5}
+CELLS = 6
+
+
+def wait_for(condition, limit_s=30):
+    deadline_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "waited in vain"
+        time.sleep(0.05)
+
+
+def finish(process):
+    text, _ = process.communicate(timeout=60)
+    return process.returncode, text
+
+
+def interrupted_in_a_cell(workspace, number, *, is_terminal):
+    """Start a run, and send a signal while its second cell is measured."""
+    process = workspace.popen("--cores", "1", "report/bench.pdf")
+    wait_for(lambda: len(list((workspace.path / "results/small").glob("*.json"))) == 1)
+    workspace.behave(**SLOW)
+    seen = len(workspace.events("request"))
+    wait_for(lambda: len(workspace.events("request")) > seen)
+    if is_terminal:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    code, text = finish(process)
+    workspace.behave()
+    return code, text
+
+
+def test_after_kill_9_the_same_command_resumes_with_the_living_service(workspace):
+    interrupted_in_a_cell(workspace, signal.SIGKILL, is_terminal=False)
+    assert len(workspace.living_servers()) == 1
+    (first,) = (workspace.path / "results/small").glob("*.json")
+    before = first.stat().st_mtime_ns
+    assert workspace.pending()["measure"] == CELLS - 1
+    assert workspace.run().code == 0
+    assert first.stat().st_mtime_ns == before
+    assert len(workspace.starts()) == 3
+    assert workspace.pending() == {}
+
+
+def test_a_cell_dies_with_a_killed_snakemake(workspace):
+    interrupted_in_a_cell(workspace, signal.SIGKILL, is_terminal=False)
+    mine = str(workspace.path)
+    wait_for(lambda: mine not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout.replace("fake-python", "").replace(f"{mine}/models", "") or not measuring(workspace))
+
+
+def measuring(workspace):
+    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in lines.splitlines() if f"{workspace.path}/scripts/measure.py" in line]
+
+
+def test_ctrl_c_stops_the_service_and_keeps_what_is_finished(workspace):
+    code, _ = interrupted_in_a_cell(workspace, signal.SIGINT, is_terminal=True)
+    assert code == 1
+    assert workspace.living_servers() == []
+    assert workspace.pending()["measure"] == CELLS - 1
+
+
+def test_an_interrupt_of_snakemake_alone_stops_the_service(workspace):
+    code, _ = interrupted_in_a_cell(workspace, signal.SIGINT, is_terminal=False)
+    assert code == 1
+    assert workspace.living_servers() == []
+
+
+def test_a_second_instance_is_refused_in_one_sentence(workspace):
+    workspace.behave(token_s=0.2)
+    process = workspace.popen("--cores", "1", "report/bench.pdf")
+    try:
+        wait_for(lambda: workspace.events("request"))
+        second = workspace.run()
+        assert second.code == 1
+        assert f"process {process.pid} runs a campaign" in second.error()
+        assert "Traceback" not in second.text
+        workspace.behave()
+        assert finish(process)[0] == 0
+    finally:
+        process.kill()
+    assert len(workspace.starts()) == 3
+
+
+def test_a_service_killed_between_cells_is_brought_back_by_the_next(workspace):
+    process = workspace.popen("--cores", "1", "report/bench.pdf")
+    wait_for(lambda: list((workspace.path / "results/small").glob("*.json")))
+    (pid,) = workspace.living_servers()
+    os.kill(pid, signal.SIGKILL)
+    code, text = finish(process)
+    done = len(list((workspace.path / "results/small").glob("*.json")))
+    if code == 0:
+        assert len(workspace.starts()) == 4
+    else:  # it died while a cell was measured: that one failed, the others ran
+        assert done == CELLS, text
+
+
+def test_a_service_that_never_gets_ready_fails_its_cells_and_the_others_run(workspace):
+    workspace.behave(dflash="exit")
+    finished = workspace.run()
+    assert finished.code == 1
+    assert len(list((workspace.path / "results/small").glob("*.json"))) == CELLS
+    for workload in ("short", "pair"):
+        failure = workspace.failure(f"tp1-dflash.{workload}")
+        assert failure["reason"] == "crash"
+        assert "a scripted end" in failure["message"]
+    assert workspace.log("start", "tp1-dflash").splitlines()[-1] == f"error: {failure['message']}"
+    workspace.behave()
+    assert workspace.pending() == ONE_CELL | {"measure": 2}
+    assert workspace.run().code == 0
+    assert list((workspace.path / "results/small").glob("*.failed.json")) == []
+
+
+def test_a_cell_that_fails_says_why_in_its_logs_last_line_and_the_others_run(workspace):
+    workspace.behave(dflash="fail")
+    assert workspace.run().code == 1
+    assert len(workspace.starts()) == 3
+    for workload in ("short", "pair"):
+        cell = f"tp1-dflash.{workload}"
+        assert "a scripted fault" in workspace.log("measure", cell).splitlines()[-1]
+        assert "a scripted fault" in workspace.failure(cell)["message"]
+    assert workspace.pending() == ONE_CELL | {"measure": 2}
+
+
+def test_the_partial_report_is_built_without_measuring(workspace):
+    workspace.behave(dflash="fail")
+    workspace.run()
+    requests = len(workspace.events("request"))
+    partial = workspace.snakemake("--cores", "1", "report/partial.pdf")
+    assert partial.code == 0, partial.text
+    assert (workspace.path / "report/partial.pdf").exists()
+    assert len(workspace.events("request")) == requests
