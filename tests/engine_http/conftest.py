@@ -21,7 +21,7 @@ class Server:
     def __init__(self, tokenizer, script, **engine_options):
         self.engine = ScriptedEngine(script, **engine_options)
         self.engine.start()
-        info = {"served_model_name": "tiny", "model_path": "/models/tiny", "started_s": 1.0}
+        info = {"served_model_name": "tiny", "model_path": "/models/tiny"}
         self.service = Service(self.engine, tokenizer, info)
         config = uvicorn.Config(
             Routes(self.service).app(),

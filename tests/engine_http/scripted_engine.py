@@ -101,7 +101,8 @@ class ScriptedEngine:
         self._thread.join(5)
 
     def describe(self):
-        return {"context_length": self._context_length, "dtype": "float32", "avg_spec_accept_length": None}
+        state = {"dtype": "float32", "avg_spec_accept_length": None, "num_running": self.num_in_flight}
+        return state | {"context_length": self._context_length}
 
     @property
     def is_alive(self):

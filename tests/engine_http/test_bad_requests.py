@@ -62,6 +62,7 @@ def _assert_refused(response, fragment, code=400, kind="BadRequestError"):
         (CHAT, {"messages": USER, "max_tokens": 300}, "256 tokens"),
         (CHAT, {"messages": USER, "stream_options": {"usage": True}}, "unknown field stream_options.usage"),
         (CHAT, {"messages": USER, "chat_template_kwargs": {"mode": "refuse"}}, "refused by the template"),
+        (CHAT, {"messages": USER, "max_tokens": 0}, "max_tokens"),
         (TEXT, {"prompt": ["a", "b"]}, "prompt"),
         (TEXT, {"prompt": "x", "seed": -1}, "seed"),
         (TEXT, {"prompt": "x", "frequency_penalty": 0.5}, "frequency_penalty"),

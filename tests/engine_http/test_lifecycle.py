@@ -36,10 +36,13 @@ class Process:
         (line,) = [line for line in self.log if "Claimed" in line]
         return line.split("Claimed ")[1].split(",")[0].strip()
 
+    def send(self, number):
+        self._process.send_signal(number)
+
     def end(self, number):
         """Send a signal; the exit code and the seconds until the process is gone."""
         start_s = time.monotonic()
-        self._process.send_signal(number)
+        self.send(number)
         return self._process.wait(20), time.monotonic() - start_s
 
     def close(self):
@@ -85,11 +88,24 @@ def _scripted(models, text, *, step_s, port=0):
     return (Path(__file__).parent / "scripted_server.py", port, models / "tokenizer", step_s, text)
 
 
-def _stream(url, lines):
-    body = {"text": "fox", "stream": True, "sampling_params": {"max_new_tokens": 4000, "ignore_eos": True}}
-    with requests.post(url + "/generate", json=body, stream=True, timeout=20) as response:
-        for line in filter(None, response.iter_lines()):
-            lines.append(line)
+def _end_while_streaming(server):
+    """SIGTERM after the first events; the exit code, the seconds it took, and the last two events."""
+    lines = []
+
+    def read():
+        sampling = {"max_new_tokens": 4000, "ignore_eos": True}
+        body = {"text": "fox", "stream": True, "sampling_params": sampling}
+        with requests.post(server.url + "/generate", json=body, stream=True, timeout=20) as response:
+            lines.extend(filter(None, response.iter_lines()))
+
+    with requests.Session() as session:
+        reader = threading.Thread(target=read)
+        reader.start()
+        while not session.get(server.url + "/server_info", timeout=20).json()["num_running"]:
+            time.sleep(0.005)
+    code, seconds = server.end(signal.SIGTERM)
+    reader.join()
+    return code, seconds, [parse_event(line) for line in lines[-2:]]
 
 
 def test_a_real_engine_serves_the_same_tokens_with_and_without_a_tree(start, models):
@@ -122,47 +138,29 @@ def test_a_real_engine_reuses_the_first_turn_of_a_chat(start, models):
     assert answer["model"] == "tiny"
 
 
-def test_a_signal_ends_a_real_stream_as_aborted_within_five_seconds(start, models):
-    server = start(*_engine(models)).wait_for(READY)
-    lines = []
-    reader = threading.Thread(target=_stream, args=(server.url, lines))
-    reader.start()
-    while len(lines) < 3:
-        time.sleep(0.005)
-    code, seconds = server.end(signal.SIGTERM)
-    reader.join()
-    assert code == 0
+def test_a_signal_aborts_a_real_stream_within_five_seconds(start, models):
+    code, seconds, (last, done) = _end_while_streaming(start(*_engine(models)).wait_for(READY))
+    assert (code, done) == (0, "[DONE]")
+    assert last["meta_info"]["finish_reason"]["type"] == "abort"
     assert seconds < 5
-    assert parse_event(lines[-1]) == "[DONE]"
-    assert parse_event(lines[-2])["meta_info"]["finish_reason"]["type"] == "abort"
 
 
 def test_a_signal_lets_a_nearly_finished_request_end(start, models):
     server = start(*_scripted(models, "0123456789", step_s=0.1)).wait_for(READY)
-    lines = []
-    reader = threading.Thread(target=_stream, args=(server.url, lines))
-    reader.start()
-    while not lines:
-        time.sleep(0.005)
-    code, seconds = server.end(signal.SIGTERM)
-    reader.join()
-    assert (code, parse_event(lines[-2])["text"]) == (0, "0123456789")
+    code, seconds, (last, done) = _end_while_streaming(server)
+    assert (code, done) == (0, "[DONE]")
+    assert last["text"] == "0123456789"
     assert seconds < 2.5
 
 
-def test_a_signal_aborts_a_request_that_takes_long(start, models):
+def test_a_second_signal_does_not_wait_for_requests(start, models):
     server = start(*_scripted(models, "0123456789" * 20, step_s=0.1)).wait_for(READY)
-    lines = []
-    reader = threading.Thread(target=_stream, args=(server.url, lines))
-    reader.start()
-    while not lines:
-        time.sleep(0.005)
-    code, seconds = server.end(signal.SIGTERM)
-    reader.join()
+    with requests.post(server.url + "/generate", json={"text": "x", "stream": True}, stream=True, timeout=20):
+        server.send(signal.SIGINT)
+        time.sleep(0.3)
+        code, seconds = server.end(signal.SIGINT)
     assert code == 0
-    assert seconds < 5
-    assert parse_event(lines[-2])["meta_info"]["finish_reason"]["type"] == "abort"
-    assert parse_event(lines[-1]) == "[DONE]"
+    assert seconds < 1.5
 
 
 def test_a_signal_while_the_model_loads_ends_the_process(start, models):

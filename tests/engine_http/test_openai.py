@@ -140,6 +140,15 @@ def test_content_in_parts_is_joined(start_server, tokenizer):
     assert tokenizer.decode(ids, skip_special_tokens=False) == "<|user|>quick<|eos|><|assistant|>"
 
 
+def test_a_clients_template_variables_replace_nothing_of_the_servers(start_server, tokenizer):
+    server = start_server("the lazy dog")
+    variables = {"messages": [], "add_generation_prompt": False, "mode": "other"}
+    response = server.post("/v1/chat/completions", CHAT | {"chat_template_kwargs": variables})
+    assert response.status_code == 200
+    ids = server.engine.requests[0].prompt_ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == "<|user|>quick<|eos|><|assistant|>"
+
+
 def test_fields_that_ask_for_nothing_are_accepted(start_server):
     server = start_server("the lazy dog")
     neutral = {

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from tiny_folder import TEMPLATE, write_tokenizer
+from tiny_folder import write_tokenizer
 from transformers import AutoTokenizer
 
 from draftbench.engine.serving.tokenizer import Tokenizer
@@ -14,23 +14,10 @@ def test_chats_and_texts_become_the_tokens_that_transformers_gives(tmp_path):
     write_tokenizer(tmp_path)
     ours, reference = Tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
     expected = reference.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
-    assert ours.render_chat(CHAT) == expected
+    assert ours.chat_template.render(CHAT) == expected
     ids = reference.apply_chat_template(CHAT, add_generation_prompt=True)["input_ids"]
     assert list(ours.encode(expected, is_chat=True)) == ids
     assert list(ours.encode("the lazy dog")) == reference("the lazy dog")["input_ids"]
-
-
-def test_a_template_file_goes_before_the_one_in_the_configuration(tmp_path):
-    write_tokenizer(tmp_path)
-    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content | tojson }}{{ bos_token }}")
-    assert Tokenizer(tmp_path).render_chat([{"role": "user", "content": "<é>"}]) == '"<é>"'
-
-
-def test_of_several_templates_the_default_one_is_taken(tmp_path):
-    write_tokenizer(tmp_path)
-    templates = [{"name": "tools", "template": "no"}, {"name": "default", "template": TEMPLATE}]
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
-    assert Tokenizer(tmp_path).render_chat(CHAT[:1]) == "<|user|>draft, verify 👍<|assistant|>"
 
 
 def test_padding_and_truncation_of_the_file_are_switched_off(tmp_path):
@@ -46,8 +33,8 @@ def test_padding_and_truncation_of_the_file_are_switched_off(tmp_path):
     ("name", "content", "fragment"),
     [
         ("tokenizer.json", "{", "expected a tokenizer in"),
-        ("tokenizer_config.json", "{", "expected JSON in"),
-        ("chat_template.jinja", "{% for %}", "no valid Jinja"),
+        ("tokenizer_config.json", "{", "expected a JSON object in"),
+        ("chat_template.jinja", "{% for %}", "a chat template that Jinja reads"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path, name, content, fragment):

@@ -1,4 +1,4 @@
-"""A target's chat template, so that `/generate` is sent what chat completions would make of a conversation."""
+"""A target's chat template: `/generate` is sent what chat completions would make of a conversation."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,9 @@ class ChatTemplate(chat_template.ChatTemplate):
         bos_token = self.tokens.get("bos_token", "")
         self._added_token = bos_token if _adds_bos(folder, bos_token) else ""
 
-    def render(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any] | None = None
+    ) -> str:
         """The model's input for a conversation whose next message is the assistant's.
 
         A leading beginning-of-text token is left out where the tokenizer adds one itself: two of them would
@@ -32,7 +34,7 @@ class ChatTemplate(chat_template.ChatTemplate):
         Raises:
             ConfigError: the folder has no template, or it refuses the conversation.
         """
-        return super().render(messages, **variables).removeprefix(self._added_token)
+        return super().render(messages, variables).removeprefix(self._added_token)
 
 
 def _adds_bos(folder: Path, bos_token: str) -> bool:

@@ -40,12 +40,8 @@ OPTIONS = {
 def main() -> int:
     """Serve until a signal; the exit code."""
     arguments = _parser().parse_args()
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=arguments.log_level.upper(),
-        format="[%(asctime)s] %(message)s",
-        datefmt="%Y-%m-%d %H:%M:%S",
-    )
+    level, form, date_form = arguments.log_level.upper(), "[%(asctime)s] %(message)s", "%Y-%m-%d %H:%M:%S"
+    logging.basicConfig(level=level, format=form, datefmt=date_form)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     try:
@@ -66,7 +62,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 def _build(arguments: argparse.Namespace) -> Service:
     """Load the tokenizer and the engine, and start the engine."""
-    started_s = time.time()
+    started_s = time.monotonic()
     tokenizer = Tokenizer(arguments.model_path)
     # Imported here because torch takes a second, and a taken port or a missing file needs no torch.
     from draftbench.engine.factory import EngineSettings, load_engine  # noqa: PLC0415
@@ -74,27 +70,21 @@ def _build(arguments: argparse.Namespace) -> Service:
     values, names = vars(arguments), [field.name for field in fields(EngineSettings)]
     engine = load_engine(EngineSettings(**{name: values[OPTIONS.get(name, name)] for name in names}))
     engine.start()
-    info = _launch_info(arguments)
-    return Service(
-        engine, tokenizer, {**info, "started_s": started_s, "startup_time": time.time() - started_s}
-    )
+    return Service(engine, tokenizer, _launch_info(arguments, time.monotonic() - started_s))
 
 
-def _launch_info(arguments: argparse.Namespace) -> dict[str, Any]:
+def _launch_info(arguments: argparse.Namespace, startup_s: float) -> dict[str, Any]:
     """What `/server_info` says of the launch, under SGLang's names; paths as given."""
     info = {name: str(v) if isinstance(v, Path) else v for name, v in vars(arguments).items()}
     info["served_model_name"] = arguments.served_model_name or str(arguments.model_path)
-    argv = sys.orig_argv
-    return {**info, "version": version("draftbench"), "argv": argv, "launch_command": shlex.join(argv)}
+    info |= {"argv": sys.orig_argv, "launch_command": shlex.join(sys.orig_argv)}
+    return info | {"version": version("draftbench"), "startup_time": startup_s}
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m draftbench.engine",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("draftbench.engine", description=__doc__, formatter_class=plain)
+    parser.allow_abbrev = False
     add = parser.add_argument
     add("--model-path", type=Path, required=True, help="folder of the target and its tokenizer")
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
@@ -106,12 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--speculative-ddtree-budget", type=int, help="tree nodes without the root (default: block size - 1)")
     add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    add(
-        "--max-running-requests",
-        type=int,
-        default=8,
-        help="requests that share a round (default: %(default)s)",
-    )
+    add("--max-running-requests", type=int, default=8, help="share a round (default: %(default)s)")
     add("--context-length", type=int, help="prompt and output tokens of a request (default: the target's)")
     add("--random-seed", type=int, default=0, help="default: %(default)s")
     add("--num-threads", type=int, help="of torch on the CPU (default: torch's choice)")

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-import math
 import os
+import re
+import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -98,8 +99,8 @@ class Routes:
             Route("/flush_cache", self._flush_cache, methods=["GET", "POST"]),
             Route("/abort_request", self._abort_request, methods=["POST"]),
         ]
-        handlers = {DraftbenchError: _on_fault, HTTPException: _on_http_fault, Exception: _on_defect}
-        return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+        kinds = (DraftbenchError, HTTPException, Exception)
+        return Starlette(routes=routes, exception_handlers=dict.fromkeys(kinds, _on_error))
 
     def _generation(self, parse: Parser, make_shape: ShapeFactory) -> Callable[[HttpRequest], Any]:
         async def endpoint(request: HttpRequest) -> Response:
@@ -111,12 +112,9 @@ class Routes:
 
     async def _models(self, _request: HttpRequest) -> Response:
         info = self._service.info
-        model = {"id": info["served_model_name"], "object": "model", "created": int(info["started_s"])}
-        model |= {
-            "owned_by": "draftbench",
-            "root": info["model_path"],
-            "max_model_len": self._service.max_context_tokens,
-        }
+        model = {"id": info["served_model_name"], "object": "model", "created": int(time.time())}
+        model |= {"owned_by": "draftbench", "root": info["model_path"]}
+        model |= {"max_model_len": self._service.max_context_tokens}
         return JSONResponse({"object": "list", "data": [model]})
 
     async def _health(self, _request: HttpRequest) -> Response:
@@ -147,19 +145,13 @@ class Routes:
 
     async def _flush_cache(self, request: HttpRequest) -> Response:
         text = request.query_params.get("timeout", "0")
-        try:
-            timeout_s = float(text)
-        except ValueError:
-            timeout_s = math.nan
-        if not 0 <= timeout_s < math.inf:
-            raise HttpError(f"expected seconds, at least 0, in the query's timeout, got {text!r:.80}")
+        if not re.fullmatch(r"\d{1,5}(\.\d*)?", text, re.ASCII):
+            raise HttpError(f"expected seconds in the query's timeout, got {text!r:.80}")
         clock = asyncio.get_running_loop().time
-        deadline_s = clock() + timeout_s
+        deadline_s = clock() + float(text)
         while not self._service.engine.flush_cache():
             if clock() >= deadline_s:
-                raise HttpError(
-                    "the cache is not flushed while requests run or wait; try again with ?timeout=30"
-                )
+                raise HttpError("the cache is not flushed while requests run or wait; try ?timeout=30")
             await asyncio.sleep(FLUSH_POLL_S)
         return PlainTextResponse("Cache flushed.\n")
 
@@ -188,18 +180,11 @@ def _event(data: str) -> Message:
     return {"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": True}
 
 
-async def _on_fault(_request: HttpRequest, error: DraftbenchError) -> Response:
-    code = error.code if isinstance(error, HttpError) else 400
-    return JSONResponse(error_object(code, str(error)), status_code=code)
-
-
-async def _on_http_fault(request: HttpRequest, error: HTTPException) -> Response:
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return JSONResponse(
-        error_object(error.status_code, message), status_code=error.status_code, headers=error.headers
-    )
-
-
-async def _on_defect(_request: HttpRequest, error: Exception) -> Response:
-    message = f"the server has a defect, see its log: {type(error).__name__}"
-    return JSONResponse(error_object(500, message), status_code=500)
+async def _on_error(request: HttpRequest, error: Exception) -> Response:
+    """A fault of a request in its own words, a wrong path or method by name, a defect without details."""
+    code, message = 500, f"the server has a defect, see its log: {type(error).__name__}"
+    if isinstance(error, HTTPException):
+        code, message = error.status_code, f"{request.method} {request.url.path}: {error.detail}"
+    elif isinstance(error, DraftbenchError):
+        code, message = getattr(error, "code", 400), str(error)
+    return JSONResponse(error_object(code, message), code, getattr(error, "headers", None))

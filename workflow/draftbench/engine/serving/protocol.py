@@ -1,22 +1,27 @@
 """Bodies of the three generation endpoints: checked, and turned into one `Job` each."""
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from draftbench.engine.request import Request, SamplingParams
 from draftbench.engine.serving.tokenizer import Tokenizer
 from draftbench.errors import DraftbenchError
 
-UNION_MEMBERS = {"str", "list[str]", "list[constrained-int]", "list[_TextPart]"}  # in pydantic's error paths
+UNION_MEMBERS = {"str", "list[constrained-int]", "list[_TextPart]"}  # in pydantic's error paths
+# Sampling settings that have the same name in a body and in the engine.
+SAMPLING_FIELDS = [field.name for field in fields(SamplingParams) if field.name != "max_new_tokens"]
 
 # Fields of SGLang and OpenAI that this engine lacks may be sent with the value that asks for nothing.
 Zero = Annotated[float, Field(ge=0, le=0)]
 One = Annotated[float, Field(ge=1, le=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Rid = Annotated[str, Field(min_length=1, max_length=256)]
+Stops = Annotated[
+    list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value or [])
+]
 
 
 class HttpError(DraftbenchError):
@@ -65,10 +70,10 @@ class _Sampling(_Body):
     top_k: int = Field(-1, ge=-1)
     seed: int | None = Field(None, ge=0, lt=2**63, validation_alias=AliasChoices("seed", "sampling_seed"))
     ignore_eos: bool = False
-    stop: str | list[str] | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop: Stops = []
+    stop_token_ids: frozenset[TokenId] = frozenset()
     skip_special_tokens: bool = True
-    custom_params: _CustomParams | None = None
+    custom_params: _CustomParams = _CustomParams()
     n: One | None = None
     repetition_penalty: One | None = None
     frequency_penalty: Zero | None = None
@@ -76,23 +81,10 @@ class _Sampling(_Body):
     min_p: Zero | None = None
 
     def to_job(self, prompt_ids: tuple[int, ...], rid: str, max_new_tokens: int, **options: bool) -> Job:
-        sampling = SamplingParams(
-            max_new_tokens=max_new_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k or -1,  # 0 is another common spelling of "all"
-            seed=self.seed,
-            ignore_eos=self.ignore_eos,
-            stop_token_ids=frozenset(self.stop_token_ids or ()),
-        )
-        budget = self.custom_params.ddtree_budget if self.custom_params else None
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return Job(
-            Request(rid, prompt_ids, sampling, budget),
-            tuple(filter(None, stop)),
-            self.skip_special_tokens,
-            **options,
-        )
+        settings = {name: getattr(self, name) for name in SAMPLING_FIELDS}
+        sampling = SamplingParams(max_new_tokens, **settings)
+        request = Request(rid, prompt_ids, sampling, self.custom_params.ddtree_budget)
+        return Job(request, tuple(filter(None, self.stop)), self.skip_special_tokens, **options)
 
 
 class _GenerateSampling(_Sampling):
@@ -117,7 +109,7 @@ class _OpenAIBody(_Sampling):
     model: str | None = None
     user: str | None = None
     stream: bool = False
-    stream_options: _StreamOptions | None = None
+    stream_options: _StreamOptions = _StreamOptions()
     return_spec_tokens_details: bool = False
     return_cached_tokens_details: bool = False  # the usage tells them, asked or not
     max_tokens: int | None = Field(None, ge=1)
@@ -125,14 +117,13 @@ class _OpenAIBody(_Sampling):
     logprobs: Literal[False] | None = None
 
     def to_openai_job(self, prompt_ids: tuple[int, ...], prefix: str, max_new_tokens: int) -> Job:
-        options = self.stream_options or _StreamOptions()
         return self.to_job(
             prompt_ids,
             self.rid or f"{prefix}-{uuid.uuid4().hex}",
             max_new_tokens,
             is_stream=self.stream,
-            has_usage=options.include_usage,
-            has_running_usage=options.continuous_usage_stats,
+            has_usage=self.stream_options.include_usage,
+            has_running_usage=self.stream_options.continuous_usage_stats,
             has_spec_details=self.return_spec_tokens_details,
         )
 
@@ -200,12 +191,10 @@ def parse_chat(raw: bytes, tokenizer: Tokenizer, max_context_tokens: int) -> Job
     """
     body = _parse(_ChatBody, raw)
     messages = [message.to_template() for message in body.messages]
-    text = tokenizer.render_chat(messages, **body.chat_template_kwargs)
+    text = tokenizer.chat_template.render(messages, body.chat_template_kwargs)
     prompt_ids = tokenizer.encode(text, is_chat=True)
-    num_left = max(max_context_tokens - len(prompt_ids), 1)
-    return body.to_openai_job(
-        prompt_ids, "chatcmpl", body.max_completion_tokens or body.max_tokens or num_left
-    )
+    limit = body.max_completion_tokens or body.max_tokens or max(max_context_tokens - len(prompt_ids), 1)
+    return body.to_openai_job(prompt_ids, "chatcmpl", limit)
 
 
 def parse_abort(raw: bytes) -> str | None:

@@ -27,6 +27,7 @@ class Generation:
         texts: the text so far, in the pieces in which it came.
         output_ids: generated so far; the token that ended the request is the last one.
         finish: SGLang's `finish_reason` object, None while the request runs.
+        started_s: when the request came, of the monotonic clock.
         is_engine_done: the engine has let go of the request.
     """
 
@@ -37,17 +38,13 @@ class Generation:
         self.stats = RequestStats(len(job.request.prompt_ids), 0, 0, 0, 0, 0, ())
         self.finish: dict[str, Any] | None = None
         self.is_engine_done = False
-        self._started_s = time.monotonic()
+        self.started_s = time.monotonic()
         self._engine = engine
         self._outputs: asyncio.Queue[Output] = asyncio.Queue()
-        decode = partial(tokenizer.decode, skip_special_tokens=job.skip_special_tokens)
-        self._detokenizer = Detokenizer(decode)
+        self._detokenizer = Detokenizer(
+            partial(tokenizer.decode, skip_special_tokens=job.skip_special_tokens)
+        )
         self._stops = StopStrings(job.stop)
-
-    @property
-    def latency_s(self) -> float:
-        """Since the request came."""
-        return time.monotonic() - self._started_s
 
     def put(self, output: Output) -> None:
         """Take an engine output, in the event loop's thread."""
@@ -104,9 +101,7 @@ class Service:
     """
 
     def __init__(self, engine: EngineProtocol, tokenizer: Tokenizer, info: dict[str, Any]) -> None:
-        self.engine = engine
-        self.tokenizer = tokenizer
-        self.info = info
+        self.engine, self.tokenizer, self.info = engine, tokenizer, info
         self.max_context_tokens = int(str(engine.describe()["context_length"]))
         self.is_draining = False
         self._running: set[Generation] = set()

@@ -27,9 +27,7 @@ class GenerateShape:
     """
 
     def __init__(self, generation: Generation) -> None:
-        self._generation = generation
-        self._text = ""
-        self._ids = ""
+        self._generation, self._text, self._ids = generation, "", ""
 
     def event(self, piece: Piece) -> str:
         """JSON of the event that streams this piece."""
@@ -44,27 +42,18 @@ class GenerateShape:
 
     def whole(self) -> dict[str, Any]:
         """The answer in one object."""
-        return {
-            "text": "".join(self._generation.texts),
-            "output_ids": self._generation.output_ids,
-            "meta_info": _meta_info(self._generation),
-        }
+        text, token_ids = "".join(self._generation.texts), self._generation.output_ids
+        return {"text": text, "output_ids": token_ids, "meta_info": _meta_info(self._generation)}
 
 
 class OpenAIShape:
     """OpenAI's completions and chat completions, with SGLang's additions."""
 
     def __init__(self, generation: Generation, model: str, *, is_chat: bool) -> None:
-        self._generation = generation
-        self._is_chat = is_chat
-        self._has_begun = False
+        self._generation, self._is_chat, self._has_begun = generation, is_chat, False
         kind = "chat.completion" if is_chat else "text_completion"
-        self._head = {
-            "id": generation.job.request.rid,
-            "object": kind,
-            "created": int(time.time()),
-            "model": model,
-        }
+        head = {"id": generation.job.request.rid, "object": kind, "model": model}
+        self._head = {**head, "created": int(time.time())}
 
     def event(self, piece: Piece) -> str:
         """JSON of the event that streams this piece."""
@@ -123,7 +112,7 @@ def _meta_info(generation: Generation) -> dict[str, Any]:
     }
     if generation.finish is None:
         return counts
-    return {**counts, "e2e_latency": generation.latency_s, **_spec_details(generation)}
+    return {**counts, "e2e_latency": time.monotonic() - generation.started_s, **_spec_details(generation)}
 
 
 def _spec_details(generation: Generation) -> dict[str, Any]:
