@@ -121,6 +121,7 @@ def test_a_real_engine_serves_the_same_tokens_with_and_without_a_tree(start, mod
     assert meta["spec_verify_ct"] + meta["spec_num_correct_drafts"] >= 39
     info = requests.get(tree.url + "/server_info", timeout=20).json()
     assert (info["speculative_algorithm"], info["budget"], info["dtype"]) == ("DDTREE", 12, "float32")
+    assert info["speculative_num_draft_tokens"] == 13
     assert "draftbench.engine" in info["argv"]
     assert plain.end(signal.SIGINT)[0] == tree.end(signal.SIGTERM)[0] == 0
 

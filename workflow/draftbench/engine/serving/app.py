@@ -137,7 +137,8 @@ class Routes:
         names = ("avg_spec_accept_length", "last_gen_throughput")
         internal = {name: state[name] for name in names if state.get(name) is not None}
         info = {"status": "ready" if self._service.is_healthy else "unhealthy", "pid": os.getpid()}
-        return JSONResponse({**self._service.info, **state, **info, "internal_states": [internal]})
+        width = {"speculative_num_draft_tokens": int(str(state["budget"])) + 1} if state.get("budget") else {}
+        return JSONResponse({**self._service.info, **state, **info, **width, "internal_states": [internal]})
 
     async def _model_info(self, _request: HttpRequest) -> Response:
         path = self._service.info["model_path"]

@@ -1,23 +1,13 @@
-"""Answers as SGLang and OpenAI write them, streamed and whole."""
+"""Answers as SGLang and OpenAI write them, streamed and whole.
+
+A shape writes one request's answer: `event` for every piece, in order, then `closing`; or `whole` at the end.
+"""
 
 import json
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from draftbench.engine.serving.service import Generation, Piece
-
-
-class Shape(Protocol):
-    """How an endpoint writes one request's answer."""
-
-    def event(self, piece: Piece) -> str:
-        """JSON of the event that streams this piece; to be called for every piece, in order."""
-
-    def closing(self) -> list[str]:
-        """JSON of the events after the last piece, before `[DONE]`."""
-
-    def whole(self) -> dict[str, Any]:
-        """The answer in one object."""
 
 
 class GenerateShape:
@@ -99,6 +89,9 @@ class OpenAIShape:
 
     def _sglext(self) -> dict[str, Any]:
         return {"spec_tokens_details": _spec_details(self._generation) or None}
+
+
+Shape = GenerateShape | OpenAIShape
 
 
 def _meta_info(generation: Generation) -> dict[str, Any]:
