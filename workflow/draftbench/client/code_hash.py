@@ -5,12 +5,12 @@ import hashlib
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
-MEASURING = ("definitions.py", "records.py")
+MEASURING = ("chat_template.py", "definitions.py", "records.py")
 
 
 @functools.cache
 def client_sha256() -> str:
-    """Hex SHA-256 over the names and sources of the client, the definitions and the records."""
+    """Hex SHA-256 over the names and sources of the client and of what it measures by."""
     sources = sorted([*(PACKAGE / "client").glob("*.py"), *(PACKAGE / name for name in MEASURING)])
     digest = hashlib.sha256()
     for source in sources:

@@ -45,7 +45,7 @@ def process_tree(pid: int) -> frozenset[int]:
         fields = process_stat(int(entry.name))
         if fields is not None:
             parents[int(entry.name)], sessions[int(entry.name)] = int(fields[1]), int(fields[3])
-    session = sessions.get(pid)
+    session = sessions.get(pid, pid)  # a leader that has ended leaves its number to its session
     own_session = sessions.get(os.getpid())
     members = {pid} | {
         child for child, value in sessions.items() if session == value and session != own_session

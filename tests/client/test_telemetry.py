@@ -1,0 +1,191 @@
+"""What is sampled beside a measurement, and the doubts that follow."""
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from draftbench.client.gpu import foreign_processes, parse_line
+from draftbench.client.processes import process_tree
+from draftbench.client.telemetry import COLUMNS, Sampler, clock_drop, find_doubts
+from draftbench.records import Telemetry
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(30)"]
+SPIN = [sys.executable, "-c", "while True: pass"]
+
+
+@pytest.fixture
+def start():
+    """Start a process that is ended with the test."""
+    started = []
+
+    def run(command, **options):
+        started.append(subprocess.Popen(command, **options))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def sample(pid, span_s=0.9):
+    with Sampler(pid, interval_s=0.2) as sampler:
+        time.sleep(span_s)
+    telemetry = sampler.telemetry()
+    return {
+        name: [row[i] for row in telemetry.samples] for i, name in enumerate(telemetry.columns)
+    }, telemetry
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def test_samples_come_at_their_interval_with_all_columns(start):
+    columns, telemetry = sample(start(SLEEP).pid)
+    assert 3 <= len(telemetry.samples) <= 5
+    assert telemetry.columns[: len(COLUMNS)] == COLUMNS
+    assert all(len(row) == len(telemetry.columns) for row in telemetry.samples)
+    assert columns["time_s"] == sorted(columns["time_s"])
+
+
+def test_the_servers_own_work_is_not_foreign(start):
+    server = start(SPIN, start_new_session=True)
+    columns, _ = sample(server.pid)
+    assert mean(columns["server_cores"]) > 0.2
+    foreign_with = mean(columns["foreign_cores"])
+    columns, _ = sample(start(SLEEP).pid)
+    assert mean(columns["foreign_cores"]) > 0.2 > mean(columns["server_cores"])
+    assert foreign_with < mean(columns["busy_cores"])
+
+
+def test_sampling_itself_costs_little(start):
+    columns, _ = sample(start(SLEEP).pid)
+    assert sorted(columns["sampler_ms"])[len(columns["sampler_ms"]) // 2] < 20
+
+
+def test_a_server_that_has_ended_does_not_stop_the_sampling(start):
+    process = start([sys.executable, "-c", "pass"])
+    process.wait()
+    _, telemetry = sample(process.pid, span_s=0.5)
+    assert telemetry.samples
+
+
+def test_children_and_orphans_of_a_session_belong_to_the_server(start):
+    child = "[sys.executable, '-c', 'import time; time.sleep(30)']"
+    code = f"import subprocess, sys; subprocess.Popen({child}).wait()"
+    parent = start([sys.executable, "-c", code], start_new_session=True)
+    deadline_s = time.monotonic() + 10
+    while len(process_tree(parent.pid)) < 2 and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    tree = process_tree(parent.pid)
+    assert len(tree) == 2
+    assert os.getpid() not in tree
+    parent.kill()
+    parent.wait()
+    [orphan] = process_tree(parent.pid) - {parent.pid}
+    os.kill(orphan, 9)
+
+
+@pytest.mark.parametrize(
+    ("values", "drop"),
+    [
+        ([], 0.0),
+        ([2000.0] * 5, 0.0),
+        ([2000.0] * 20, 0.0),
+        ([2000.0] * 10 + [1900.0] * 10, 0.05),
+        ([1900.0] * 10 + [2000.0] * 10, 0.0),
+        ([2000.0, 2000.0, 2000.0, 500.0] * 5, 0.0),
+        ([2000.0] * 8 + [1800.0] * 4 + [2000.0] * 8, 0.1),
+    ],
+)
+def test_a_lasting_fall_of_the_clock_is_seen_and_a_spike_is_not(values, drop):
+    assert clock_drop(values) == pytest.approx(drop)
+
+
+def telemetry_of(**columns):
+    num = len(next(iter(columns.values())))
+    filled = {**{name: [0.0] * num for name in COLUMNS}, "time_s": [float(i) for i in range(num)], **columns}
+    rows = [list(row) for row in zip(*filled.values(), strict=True)]
+    return Telemetry(interval_s=1.0, columns=list(filled), samples=rows)
+
+
+def names(flags):
+    return [flag.partition(":")[0] for flag in flags]
+
+
+CORES = os.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"cpu_mhz": [2000.0] * 20}, []),
+        ({"cpu_mhz": [None] * 20}, []),
+        ({"cpu_mhz": [2000.0] * 10 + [1900.0] * 10}, ["clock-drop"]),
+        ({"gpu0_sm_mhz": [1980.0] * 10 + [1700.0] * 10}, ["clock-drop"]),
+        ({"gpu1_throttle_bits": [0.0] * 19 + [64.0]}, ["gpu-throttled"]),
+        ({"gpu1_throttle_bits": [4.0] * 20}, ["gpu-power-capped"]),
+        ({"gpu0_throttle_bits": [1.0] * 20}, []),
+        ({"steal_cores": [0.1 * CORES] * 20}, ["cpu-steal"]),
+        ({"foreign_cores": [0.2 * CORES] * 20}, ["foreign-cpu-load", "foreign-cpu-load"]),
+        ({"foreign_cores": [0.2 * CORES] * 5 + [0.0] * 15}, ["foreign-cpu-load"]),
+    ],
+)
+def test_each_doubt_is_named(columns, expected):
+    assert names(find_doubts(telemetry_of(**columns), 5.0, 20.0, set())) == expected
+
+
+def test_foreign_processes_on_the_gpu_are_named():
+    [flag] = find_doubts(telemetry_of(cpu_mhz=[2000.0] * 3), 0.0, 3.0, {77})
+    assert "77" in flag
+
+
+def test_a_line_of_nvidia_smi_is_read():
+    line = "1, 1980, 312.55, 61, 98123, 0x0000000000000004"
+    assert parse_line(line) == (1, [1980.0, 312.55, 61.0, 98123.0, 4.0])
+    assert parse_line("0, [N/A], 312.55, 61, 98123, 0x0") == (0, [None, 312.55, 61.0, 98123.0, 0.0])
+    assert parse_line("No devices were found") is None
+
+
+FAKE_SMI = """#!/bin/sh
+case "$*" in
+  *compute-apps*) printf 'GPU-a, %s\\nGPU-a, 42\\nGPU-b, 43\\n' "$SERVER_PID" ;;
+  *clocks_event_reasons*) echo 'Field is not valid' >&2; exit 2 ;;
+  *loop-ms*) while :; do echo '0, 1500, 200.5, 50, 1000, 0x0000000000000020'; sleep 0.1; done ;;
+  *) echo '0, 1980, 100.0, 40, 900, 0x0000000000000000' ;;
+esac
+"""
+
+
+@pytest.fixture
+def fake_smi(tmp_path, monkeypatch):
+    path = tmp_path / "nvidia-smi"
+    path.write_text(FAKE_SMI)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+def test_gpu_samples_follow_the_tool_under_its_old_field_names(fake_smi, start):
+    columns, telemetry = sample(start(SLEEP).pid)
+    assert columns["gpu0_sm_mhz"][-1] == 1500
+    assert columns["gpu0_power_w"][-1] == 200.5
+    end_s = telemetry.samples[-1][0]
+    assert "gpu-throttled" in names(find_doubts(telemetry, 0.0, end_s, set()))
+
+
+def test_only_processes_that_share_the_servers_gpu_are_foreign(fake_smi, monkeypatch):
+    monkeypatch.setenv("SERVER_PID", "41")
+    assert foreign_processes(frozenset({41})) == {42}
+    assert foreign_processes(frozenset({40})) == set()
+
+
+def test_the_tool_is_ended_with_the_sampling(fake_smi, start):
+    sample(start(SLEEP).pid, span_s=0.3)
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in process_tree(os.getpid())]
+    assert not [command for command in commands if "loop-ms" in command]
