@@ -1,11 +1,11 @@
 """Draft-based speculative decoding, measured: one result per cell, one report made of them.
 
-    snakemake --cores 1 report/bench.pdf                      the default campaign, config/config.yaml
-    snakemake --cores 1 report/bench.pdf --configfile config/smoke.yaml
-    snakemake -n                                              what is still to be done
-    snakemake --cores 1 report/bench.pdf --forcerun results/cpu/tp1-dflash.long.json
-    snakemake --cores 1 report/partial.pdf                    the report, with its holes named
-    snakemake --cores 1 measured                              all results, no report
+snakemake --cores 1 report/bench.pdf                      the default campaign, config/config.yaml
+snakemake --cores 1 report/bench.pdf --configfile config/smoke.yaml
+snakemake -n                                              what is still to be done
+snakemake --cores 1 report/bench.pdf --forcerun results/cpu/tp1-dflash.long.json
+snakemake --cores 1 report/partial.pdf                    the report, with its holes named
+snakemake --cores 1 measured                              all results, no report
 """
 
 from snakemake.utils import min_version

@@ -117,7 +117,9 @@ class Handler(BaseHTTPRequestHandler):
                 "spec_verify_ct": len(accepted),
                 "spec_num_correct_drafts": sum(accepted),
                 "spec_num_proposed_drafts": 15 * len(accepted),
-                "spec_correct_drafts_histogram": [accepted.count(k) for k in range(max(accepted, default=0) + 1)],
+                "spec_correct_drafts_histogram": [
+                    accepted.count(k) for k in range(max(accepted, default=0) + 1)
+                ],
             }
         return {"text": " w" * num_tokens, "output_ids": list(range(num_tokens)), "meta_info": meta}
 

@@ -113,6 +113,8 @@ def test_a_campaign_file_replaces_the_default_one(workspace):
 
 def test_several_campaign_files_are_merged_in_order(workspace):
     for name, value in (("first", 9), ("second", 5)):
-        (workspace.path / f"{name}.yaml").write_text(f"methods: {{more-{name}: {{algorithm: ddtree, budget: {value}}}}}")
+        (workspace.path / f"{name}.yaml").write_text(
+            f"methods: {{more-{name}: {{algorithm: ddtree, budget: {value}}}}}"
+        )
     files = ("config/config.yaml", "first.yaml", "second.yaml")
     assert workspace.pending("--configfile", *files)["start"] == 5

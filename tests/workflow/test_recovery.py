@@ -54,7 +54,15 @@ def test_after_kill_9_the_same_command_resumes_with_the_living_service(workspace
 def test_a_cell_dies_with_a_killed_snakemake(workspace):
     interrupted_in_a_cell(workspace, signal.SIGKILL, is_terminal=False)
     mine = str(workspace.path)
-    wait_for(lambda: mine not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout.replace("fake-python", "").replace(f"{mine}/models", "") or not measuring(workspace))
+    wait_for(
+        lambda: (
+            mine
+            not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True)
+            .stdout.replace("fake-python", "")
+            .replace(f"{mine}/models", "")
+            or not measuring(workspace)
+        )
+    )
 
 
 def measuring(workspace):

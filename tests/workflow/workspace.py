@@ -37,7 +37,9 @@ def small_campaign():
     """Three services x two workloads."""
     return {
         "campaign": "small",
-        "models": {"tiny": {"target": {"source": "path:models/target"}, "drafter": {"source": "path:models/drafter"}}},
+        "models": {
+            "tiny": {"target": {"source": "path:models/target"}, "drafter": {"source": "path:models/drafter"}}
+        },
         "engine": {"kind": "embedded", "python": "./fake-python"},
         "methods": {
             "ar": {"algorithm": "ar"},
@@ -46,7 +48,13 @@ def small_campaign():
         },
         "workloads": {
             "short": {"kind": "single", "prompts": "prompts.yaml", "max_tokens": 4},
-            "pair": {"kind": "concurrency", "prompts": "prompts.yaml", "concurrency": 2, "num_requests": 2, "max_tokens": 4},
+            "pair": {
+                "kind": "concurrency",
+                "prompts": "prompts.yaml",
+                "concurrency": 2,
+                "num_requests": 2,
+                "max_tokens": 4,
+            },
         },
         "warmup": {"prompts": "warmup.yaml", "max_tokens": 2, "max_batches": 2},
         "staging_root": "staged",
@@ -82,7 +90,7 @@ class Workspace:
 
     def create(self, campaign=None):
         shutil.copy(ROOT / "Snakefile", self.path)
-        for name in ("profiles", "scripts", "workflow/rules"):
+        for name in ("profiles", "scripts", "envs", "workflow/rules"):
             shutil.copytree(ROOT / name, self.path / name)
         for name in ("report", "stats"):  # inputs of the report's rules; the library itself is installed
             (self.path / "workflow/draftbench" / name).mkdir(parents=True)

@@ -10,7 +10,9 @@ import ctypes
 import fcntl
 import os
 import signal
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,19 @@ def run_directory() -> Path:
             f"{directory.stat().st_uid}; set DRAFTBENCH_RUN_DIR to a directory of your own"
         )
     return directory
+
+
+def session_directory() -> Path:
+    """Of one run, which is one invocation of Snakemake: shared with its steps by DRAFTBENCH_SESSION."""
+    fresh = run_directory() / "sessions" / f"{time.time_ns()}-{os.getpid()}"
+    return Path(os.environ.setdefault("DRAFTBENCH_SESSION", str(fresh)))
+
+
+def activate_environment() -> None:
+    """Have commands find the programs beside this interpreter first, as if its environment were activated."""
+    here = str(Path(sys.executable).parent)
+    if os.environ["PATH"].split(os.pathsep)[0] != here:
+        os.environ["PATH"] = f"{here}{os.pathsep}{os.environ['PATH']}"
 
 
 def boot_id() -> str:

@@ -11,12 +11,12 @@ from draftbench.errors import DraftbenchError
 
 
 def step_parser(description: str | None, *options: str) -> argparse.ArgumentParser:
-    """The command line of a step: `--session` and the named options, all required."""
+    """The command line of a step: the named options, all required."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("session", *options):
-        parser.add_argument(f"--{name}", type=Path if name in ("session", "token") else str, required=True)
+    for name in options:
+        parser.add_argument(f"--{name}", type=Path if name == "token" else str, required=True)
     return parser
 
 

@@ -1,8 +1,6 @@
 import atexit
 import os
-import shlex
 import sys
-import time
 from pathlib import Path
 
 from draftbench import host
@@ -18,8 +16,7 @@ try:
     PLAN = Plan(CAMPAIGN)
     SPECS = PLAN.specs
     # A token of something that dies with the host or a process is valid in the run that made it and in no other.
-    SESSION = os.environ.setdefault("DRAFTBENCH_SESSION", f"{time.time_ns()}-{os.getpid()}")
-    TOKENS = host.run_directory() / "sessions" / SESSION
+    TOKENS = str(host.session_directory())
 except DraftbenchError as error:
     sys.exit(f"error: {error}")
 
@@ -31,12 +28,10 @@ MODELS = list(CAMPAIGN.models)
 ALL_CORES = 4096
 # Cells before starts before stages drain a service before the next starts, a model before the next is staged.
 MEASURE_PRIORITY, START_PRIORITY, STAGE_PRIORITY = 3_000_000, 2_000_000, 1_000_000
-PYTHON = shlex.quote(sys.executable)
-SCRIPTS = shlex.quote(f"{workflow.basedir}/scripts")
-TEMPLATES = shlex.quote(f"{workflow.basedir}/report")
-RUN = Run(PLAN, TOKENS)
+RUN = Run(PLAN, Path(TOKENS))
 
 os.makedirs(RESULTS_DIR, exist_ok=True)
+host.activate_environment()
 
 
 wildcard_constraints:
@@ -88,7 +83,11 @@ def is_pending(cell):
 
 def service_token(wildcards):
     """Only a pending cell needs its service: an edge from a finished one would re-run it at every start."""
-    return f"{TOKENS}/{wildcards.service}.ready" if is_pending(cell_name(wildcards)) else []
+    return (
+        f"{TOKENS}/{wildcards.service}.ready"
+        if is_pending(cell_name(wildcards))
+        else []
+    )
 
 
 def model_token(wildcards):
@@ -98,7 +97,11 @@ def model_token(wildcards):
 
 def stage_priority(wildcards):
     """Models in the order in which their first cells are measured."""
-    first = min(PLAN.service_order[s.name] for s in PLAN.services.values() if s.model == wildcards.model)
+    first = min(
+        PLAN.service_order[s.name]
+        for s in PLAN.services.values()
+        if s.model == wildcards.model
+    )
     return STAGE_PRIORITY - first
 
 
@@ -114,12 +117,20 @@ def measure_priority(wildcards):
 
 def library(*packages):
     """The sources of parts of the library, as inputs of the rules whose output they decide."""
-    root = Path(os.path.relpath(workflow.basedir)) / "workflow" / "draftbench"
-    return [str(path) for package in packages for path in sorted((root / package).rglob("*.py"))]
+    root = Path("workflow/draftbench")
+    return [
+        str(path)
+        for package in packages
+        for path in sorted((root / package).rglob("*.py"))
+    ]
 
 
 def report_templates():
     """The report's LaTeX sources."""
-    root = Path(workflow.basedir) / "report"
-    found = [path for suffix in ("tex", "bib", "sty") for path in root.rglob(f"*.{suffix}")]
-    return sorted(str(path) for path in found if "build" not in path.relative_to(root).parts)
+    root = Path("report")
+    found = [
+        path for suffix in ("tex", "bib", "sty") for path in root.rglob(f"*.{suffix}")
+    ]
+    return sorted(
+        str(path) for path in found if "build" not in path.relative_to(root).parts
+    )

@@ -5,10 +5,11 @@ rule measure:
         f"{RESULTS_DIR}/{{service}}.{{workload}}.json",
     log:
         f"logs/measure/{NAME}/{{service}}.{{workload}}.log",
+    priority: measure_priority
+    conda:
+        "../../envs/workflow.yaml"
+    threads: ALL_CORES
     params:
         spec=cell_spec,
-    threads: ALL_CORES
-    priority: measure_priority
     shell:
-        "exec {PYTHON} {SCRIPTS}/measure.py --session {TOKENS}"
-        " --cell {wildcards.service}.{wildcards.workload} >{log} 2>&1"
+        "exec python scripts/measure.py --cell {wildcards.service}.{wildcards.workload} >{log} 2>&1"

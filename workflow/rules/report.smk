@@ -15,7 +15,7 @@ rule summarise:
         # The directory: that a result was deleted shows only in its mtime.
         directory=RESULTS_DIR,
         results=RESULTS,
-        script=f"{workflow.basedir}/scripts/summarise.py",
+        script="scripts/summarise.py",
         code=library("report", "stats"),
     output:
         f"{BUILD}/requests.csv",
@@ -23,26 +23,30 @@ rule summarise:
         summary=f"{BUILD}/summary.json",
     log:
         f"logs/summarise/{NAME}/complete.log",
+    conda:
+        "../../envs/workflow.yaml"
     params:
         specs=SPECS,
         options="",
-        out=BUILD,
     shell:
-        "exec {PYTHON} {input.script} --campaign-json {TOKENS}/campaign.json --specs-json {TOKENS}/specs.json"
-        " --results {input.directory} --out {params.out} {params.options} >{log} 2>&1"
+        'exec python {input.script} --campaign-json "$DRAFTBENCH_SESSION/campaign.json"'
+        ' --specs-json "$DRAFTBENCH_SESSION/specs.json" --results {input.directory}'
+        ' --out "$(dirname {output.summary})" {params.options} >{log} 2>&1'
 
 
 rule figures:
     input:
         summary=rules.summarise.output.summary,
-        script=f"{workflow.basedir}/scripts/figures.py",
+        script="scripts/figures.py",
         code=library("report"),
     output:
         f"{BUILD}/figures/figures.json",
     log:
         f"logs/figures/{NAME}/complete.log",
+    conda:
+        "../../envs/workflow.yaml"
     shell:
-        'exec {PYTHON} {input.script} --summary "$(dirname {input.summary})" --out "$(dirname {output})"'
+        'exec python {input.script} --summary "$(dirname {input.summary})" --out "$(dirname {output})"'
         " >{log} 2>&1"
 
 
@@ -50,27 +54,29 @@ rule typeset:
     input:
         summary=rules.summarise.output.summary,
         figures=rules.figures.output,
-        script=f"{workflow.basedir}/scripts/typeset.py",
+        script="scripts/typeset.py",
         code=library("report"),
         templates=report_templates(),
     output:
         "report/bench.pdf",
     log:
-        f"logs/typeset/{NAME}/complete.log",
+        run=f"logs/typeset/{NAME}/complete.log",
         tex=f"logs/typeset/{NAME}/complete.tex.log",
+    conda:
+        "../../envs/workflow.yaml"
     params:
         campaign=NAME,
     shell:
-        'exec {PYTHON} {input.script} --summary "$(dirname {input.summary})"'
-        ' --figures "$(dirname {input.figures})" --templates {TEMPLATES} --out {output} --log {log.tex}'
-        " >{log[0]} 2>&1"
+        'exec python {input.script} --summary "$(dirname {input.summary})"'
+        ' --figures "$(dirname {input.figures})" --templates report --out {output} --log {log.tex}'
+        " >{log.run} 2>&1"
 
 
 # The same three for a campaign that is not finished. Results are no inputs here, or they would be measured.
 use rule summarise as summarise_partial with:
     input:
         directory=RESULTS_DIR,
-        script=f"{workflow.basedir}/scripts/summarise.py",
+        script="scripts/summarise.py",
         code=library("report", "stats"),
     output:
         f"{BUILD}/partial/requests.csv",
@@ -81,13 +87,12 @@ use rule summarise as summarise_partial with:
     params:
         specs=SPECS,
         options="--partial",
-        out=f"{BUILD}/partial",
 
 
 use rule figures as figures_partial with:
     input:
         summary=rules.summarise_partial.output.summary,
-        script=f"{workflow.basedir}/scripts/figures.py",
+        script="scripts/figures.py",
         code=library("report"),
     output:
         f"{BUILD}/partial/figures/figures.json",
@@ -99,11 +104,11 @@ use rule typeset as typeset_partial with:
     input:
         summary=rules.summarise_partial.output.summary,
         figures=rules.figures_partial.output,
-        script=f"{workflow.basedir}/scripts/typeset.py",
+        script="scripts/typeset.py",
         code=library("report"),
         templates=report_templates(),
     output:
         "report/partial.pdf",
     log:
-        f"logs/typeset/{NAME}/partial.log",
+        run=f"logs/typeset/{NAME}/partial.log",
         tex=f"logs/typeset/{NAME}/partial.tex.log",

@@ -5,8 +5,9 @@ rule start:
         temp(f"{TOKENS}/{{service}}.ready"),
     log:
         f"logs/start/{NAME}/{{service}}.log",
-    threads: ALL_CORES
     priority: start_priority
+    conda:
+        "../../envs/workflow.yaml"
+    threads: ALL_CORES
     shell:
-        "exec {PYTHON} {SCRIPTS}/start.py --session {TOKENS} --service {wildcards.service} --token {output}"
-        " >{log} 2>&1"
+        "exec python scripts/start.py --service {wildcards.service} --token {output:q} >{log} 2>&1"

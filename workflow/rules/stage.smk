@@ -3,8 +3,9 @@ rule stage:
         temp(f"{TOKENS}/{{model}}.staged"),
     log:
         f"logs/stage/{NAME}/{{model}}.log",
-    threads: ALL_CORES
     priority: stage_priority
+    conda:
+        "../../envs/workflow.yaml"
+    threads: ALL_CORES
     shell:
-        "exec {PYTHON} {SCRIPTS}/stage.py --session {TOKENS} --model {wildcards.model} --token {output}"
-        " >{log} 2>&1"
+        "exec python scripts/stage.py --model {wildcards.model} --token {output:q} >{log} 2>&1"
