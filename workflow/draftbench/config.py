@@ -100,6 +100,12 @@ class Supervisor(Section):
         default=(), description="units that step aside for a service and are started again at the end"
     )
 
+    @model_validator(mode="after")
+    def _displacing_needs_systemd(self) -> "Supervisor":
+        if self.displace and self.kind != "systemd":
+            raise ValueError(f"displace belongs to kind systemd, {self.kind} cannot stop units")
+        return self
+
 
 class Method(Section):
     """How tokens are drafted."""

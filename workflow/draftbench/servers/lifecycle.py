@@ -17,14 +17,17 @@ from pydantic import ValidationError
 from draftbench import host
 from draftbench.config import Campaign, Limits, Service
 from draftbench.config import Supervisor as SupervisorSettings
-from draftbench.errors import ConfigError, ServerDied, ServerError
+from draftbench.errors import ServerDied, ServerError
 from draftbench.files import write_atomic
 from draftbench.records import ServiceIdentity
 from draftbench.servers import environment, health
 from draftbench.servers.base import Guard, ServiceHandle, ServiceSpec, Supervisor
+from draftbench.servers.displacement import Displacement
+from draftbench.servers.gpu import GpuGuard
 from draftbench.servers.guards import PortGuard, choose_port
 from draftbench.servers.launch import StagedPaths, build_launch, fingerprint
 from draftbench.servers.process import ProcessSupervisor, token_prefix
+from draftbench.servers.systemd import SystemdSupervisor
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +36,16 @@ def make_supervisor(settings: SupervisorSettings) -> Supervisor:
     """The supervisor that a campaign names."""
     if settings.kind == "process":
         return ProcessSupervisor()
-    raise ConfigError(f"supervisor.kind: expected process, got {settings.kind}; see config/README.md")
+    return SystemdSupervisor(settings.manager, Displacement(settings.manager, settings.displace))
 
 
 def make_guards(campaign: Campaign) -> list[Guard]:
-    """What is checked before a start and waited for after a stop."""
-    guards: dict[str, list[Guard]] = {"embedded": [PortGuard()], "sglang": [PortGuard()]}
-    return guards[campaign.engine.kind]
+    """What is checked before a start and waited for after a stop, in this order."""
+    if campaign.engine.kind == "embedded":
+        return [PortGuard()]
+    settings = campaign.supervisor
+    displaced: list[Guard] = [Displacement(settings.manager, settings.displace)] if settings.displace else []
+    return [*displaced, PortGuard(), GpuGuard()]
 
 
 @dataclass
