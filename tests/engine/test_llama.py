@@ -10,7 +10,7 @@ from transformers import LlamaForCausalLM
 
 from draftbench.engine.cache import KVCache
 from draftbench.engine.config import read_target_config
-from draftbench.engine.layers import Segment, causal_bias, tree_bias
+from draftbench.engine.layers import causal_bias, tree_bias
 from draftbench.engine.llama import Llama, Rows
 from draftbench.engine.tree import DraftTree, make_tree
 from draftbench.engine.weights import WeightReader
@@ -26,42 +26,30 @@ def load(path: Path, layers: tuple[int, ...] = (), num_slots: int = 3) -> tuple[
     return model, KVCache(config.block, num_slots, 160, torch.float32, CPU)
 
 
-def consecutive(cache: KVCache, slot: int, token_ids: list[int], first_row: int = 0) -> Rows:
+def consecutive(cache: KVCache, slot: int, token_ids: list[int]) -> Rows:
     start, count = cache.lengths[slot], len(token_ids)
-    positions = torch.arange(start, start + count)
-    bias = causal_bias(count, start, torch.float32, CPU)
-    segments = [Segment(first_row, count, slot, start, bias)]
-    return Rows(torch.tensor(token_ids), positions, torch.full((count,), slot), positions, segments)
+    window = cache.window(slot, count, causal_bias(count, start, cache.rows.dtype, CPU))
+    return Rows(torch.tensor(token_ids), torch.arange(start, start + count), [window])
 
 
 def nodes(cache: KVCache, slot: int, tree: DraftTree) -> Rows:
-    start, count = cache.lengths[slot], len(tree)
-    bias = tree_bias(torch.from_numpy(tree.ancestors), start, torch.float32)
-    return Rows(
-        torch.from_numpy(tree.tokens),
-        start + torch.from_numpy(tree.depths),
-        torch.full((count,), slot),
-        torch.arange(start, start + count),
-        [Segment(0, count, slot, start, bias)],
-    )
+    start = cache.lengths[slot]
+    bias = tree_bias(torch.from_numpy(tree.ancestors), start, cache.rows.dtype)
+    positions = start + torch.from_numpy(tree.depths)
+    return Rows(torch.from_numpy(tree.tokens), positions, [cache.window(slot, len(tree), bias)])
 
 
 def join(*parts: Rows) -> Rows:
-    first, segments = 0, []
-    for part in parts:
-        one = part.segments[0]
-        segments.append(Segment(first, one.num_rows, one.slot, one.num_cached, one.bias))
-        first += one.num_rows
-    tensors = [
-        torch.cat([getattr(p, n) for p in parts]) for n in ("token_ids", "positions", "slots", "cache_rows")
-    ]
-    return Rows(*tensors, segments)
+    return Rows(
+        torch.cat([part.token_ids for part in parts]),
+        torch.cat([part.positions for part in parts]),
+        [part.windows[0] for part in parts],
+    )
 
 
 def run(model: Llama, cache: KVCache, slot: int, token_ids: list[int]) -> torch.Tensor:
     """Logits of consecutive tokens, which become committed."""
-    rows = consecutive(cache, slot, token_ids)
-    logits, _ = model.forward(rows, cache, torch.arange(len(token_ids)))
+    logits, _ = model.forward(consecutive(cache, slot, token_ids), torch.arange(len(token_ids)))
     cache.commit_path(slot, list(range(len(token_ids))))
     return logits
 
@@ -109,7 +97,7 @@ def test_every_tree_node_has_the_logits_of_a_separate_run_of_its_path(
     model, cache = load(path)
     run(model, cache, 2, PROMPT)
     tree = a_tree(root=13)
-    logits, _ = model.forward(nodes(cache, 2, tree), cache, torch.arange(len(tree)))
+    logits, _ = model.forward(nodes(cache, 2, tree), torch.arange(len(tree)))
     for node in range(len(tree)):
         tokens = tree.tokens[np.flatnonzero(tree.ancestors[node])].tolist()
         expected = target_logits(reference, PROMPT + tokens)[-1]
@@ -120,7 +108,7 @@ def test_decoding_goes_on_from_a_compacted_path_as_from_plain_tokens(pair: TinyP
     model, cache = load(pair.target_path)
     run(model, cache, 0, PROMPT)
     tree = a_tree(root=13)
-    model.forward(nodes(cache, 0, tree), cache, torch.arange(0))
+    model.forward(nodes(cache, 0, tree), torch.arange(0))
     path = [0, 1, 3, 5]
     cache.commit_path(0, path)
     tokens = tree.tokens[path].tolist()
@@ -134,7 +122,7 @@ def test_requests_of_different_kinds_share_a_forward_without_seeing_each_other(p
     run(model, cache, 2, PROMPT[:3])
     tree = a_tree(root=13)
     rows = join(nodes(cache, 0, tree), consecutive(cache, 1, PROMPT[4:]), consecutive(cache, 2, [19]))
-    logits, _ = model.forward(rows, cache, torch.arange(len(rows.token_ids)))
+    logits, _ = model.forward(rows, torch.arange(len(rows.token_ids)))
     expected = [
         target_logits(pair.target, [*PROMPT, 13, 4])[-1:],
         target_logits(pair.target, PROMPT[4:]),
@@ -146,7 +134,7 @@ def test_requests_of_different_kinds_share_a_forward_without_seeing_each_other(p
 
 def test_features_are_the_residual_stream_after_the_layers_asked_for(pair: TinyPair) -> None:
     model, cache = load(pair.target_path, layers=(1, 3))
-    _, features = model.forward(consecutive(cache, 0, PROMPT), cache, torch.arange(0))
+    _, features = model.forward(consecutive(cache, 0, PROMPT), torch.arange(0))
     # transformers norms the last layer's output, so only layers before it can be compared there
     expected = target_features(pair.target, PROMPT, [1])
     torch.testing.assert_close(features[:, :48], expected, atol=TOLERANCE, rtol=0)
@@ -160,16 +148,7 @@ def test_bfloat16_logits_are_near_transformers_in_float32(pair: TinyPair) -> Non
     config = read_target_config(pair.target_path)
     model = Llama(config, WeightReader(pair.target_path, torch.bfloat16, CPU), 64, ())
     cache = KVCache(config.block, 1, 64, torch.bfloat16, CPU)
-    bias = causal_bias(len(PROMPT), 0, torch.bfloat16, CPU)
-    positions = torch.arange(len(PROMPT))
-    rows = Rows(
-        torch.tensor(PROMPT),
-        positions,
-        torch.zeros_like(positions),
-        positions,
-        [Segment(0, len(PROMPT), 0, 0, bias)],
-    )
-    logits, _ = model.forward(rows, cache, positions)
+    logits = run(model, cache, 0, PROMPT)
     expected = target_logits(pair.target, PROMPT)
     relative = (logits.float() - expected).norm() / expected.norm()
     assert relative < 0.03  # bfloat16 keeps 8 bits of mantissa

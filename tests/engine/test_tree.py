@@ -85,8 +85,9 @@ def test_depths_ancestors_and_children_follow_from_the_parents():
     assert tree.children() == [{1: 1, 2: 2}, {}, {3: 3}, {}]
 
 
-def test_marginals_are_the_largest_log_softmax_values_in_descending_order():
-    logits = torch.randn(2, 3, 50, generator=torch.Generator().manual_seed(0))
+@pytest.mark.parametrize("vocab_size", [50, 64 * 12])
+def test_marginals_are_the_largest_log_softmax_values_in_descending_order(vocab_size):
+    logits = torch.randn(2, 3, vocab_size, generator=torch.Generator().manual_seed(0))
     log_probs, token_ids = top_marginals(logits, 4)
     expected = logits.log_softmax(-1).sort(-1, descending=True)
     np.testing.assert_allclose(log_probs, expected.values[..., :4].numpy(), rtol=1e-5)

@@ -1,9 +1,30 @@
 """Keys and values of committed tokens, in one block of memory that is allocated once."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from draftbench.engine.config import BlockConfig
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the rows of one request in a forward see of the cache, and where they go themselves.
+
+    The views of all layers are made at once, since a view costs as much as a small product.
+
+    Attributes:
+        num_rows: S of this request.
+        bias: added to its scores [S, visible rows], 0 or -inf; None if every row sees everything.
+        scratch: of layer l the keys' place at 2 l and the values' at 2 l + 1, each [K, S, D].
+        visible: committed and scratch rows, in the same order, each [1, K, committed + S, D].
+    """
+
+    num_rows: int
+    bias: Tensor | None
+    scratch: tuple[Tensor, ...]
+    visible: tuple[Tensor, ...]
 
 
 class KVCache:
@@ -14,42 +35,32 @@ class KVCache:
     overwritten. Memory is not cleared, so nothing may attend to rows that no forward wrote.
 
     Attributes:
-        rows: keys (index 0 of dim 2) and values (index 1), [L, slots, 2, K, T, D], of the model's dtype.
+        rows: keys (index 0 of dim 2) and values (index 1), [slots, L, 2, K, T, D], of the model's dtype.
         lengths: committed rows of each slot.
     """
 
     def __init__(
         self, config: BlockConfig, num_slots: int, capacity: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        shape = (config.num_layers, num_slots, 2, config.num_kv_heads, capacity, config.head_dim)
+        shape = (num_slots, config.num_layers, 2, config.num_kv_heads, capacity, config.head_dim)
         self.rows = torch.empty(shape, dtype=dtype, device=device)
         self.lengths = [0] * num_slots
-
-    @property
-    def num_slots(self) -> int:
-        """Slots, so requests that the cache can hold at once."""
-        return self.rows.shape[1]
 
     @property
     def capacity(self) -> int:
         """Rows of a slot, committed and scratch."""
         return self.rows.shape[4]
 
-    def write(self, layer: int, slots: Tensor, positions: Tensor, rows: Tensor) -> None:
-        """Write one layer's keys and values of some tokens; mutates the cache, not the lengths.
-
-        Args:
-            layer: index of the layer.
-            slots: of each token, [S] int64.
-            positions: row of each token in its slot, [S] int64.
-            rows: keys and values, [S, 2, K, D].
-        """
-        self.rows[layer][slots, :, :, positions] = rows
-
-    def read(self, layer: int, slot: int, length: int) -> tuple[Tensor, Tensor]:
-        """Views of one slot's first `length` keys and values in a layer, each [K, length, D]."""
-        rows = self.rows[layer, slot, :, :, :length]
-        return rows[0], rows[1]
+    def window(self, slot: int, num_rows: int, bias: Tensor | None = None) -> Window:
+        """The place of a request's next rows, after its committed ones."""
+        start = self.lengths[slot]
+        layers = self.rows[slot].flatten(0, 1)
+        return Window(
+            num_rows=num_rows,
+            bias=bias,
+            scratch=layers[:, :, start : start + num_rows].unbind(0),
+            visible=layers[:, None, :, : start + num_rows].unbind(0),
+        )
 
     def commit_path(self, slot: int, path: list[int]) -> None:
         """Keep the tokens of an accepted path, written as scratch rows, and drop the other scratch rows.
@@ -64,6 +75,6 @@ class KVCache:
         start = self.lengths[slot]
         if path != list(range(len(path))):
             index = torch.tensor(path, device=self.rows.device) + start
-            kept = self.rows[:, slot].index_select(3, index)
-            self.rows[:, slot, :, :, start : start + len(path)] = kept
+            kept = self.rows[slot].index_select(3, index)
+            self.rows[slot, :, :, :, start : start + len(path)] = kept
         self.lengths[slot] = start + len(path)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftbench.engine.cache import KVCache
 from draftbench.engine.config import DrafterConfig
-from draftbench.engine.layers import Linear, RMSNorm, Rotary, Segment, attend
+from draftbench.engine.layers import Heads, Linear, RMSNorm, Rotary, attend
 from draftbench.engine.llama import DecoderLayer, Llama
 from draftbench.engine.weights import WeightReader
 
@@ -70,21 +70,20 @@ class Drafter:
         """
         block = self.config.block
         starts = [self.cache.lengths[slot] for slot in slots]
-        row_slots = torch.tensor(np.repeat(slots, counts), device=features.device)
-        positions = torch.tensor(
-            np.concatenate([start + np.arange(n) for start, n in zip(starts, counts, strict=True)]),
-            device=features.device,
-        )
-        context = self._context_norm(self._fusion(features))
-        rows = self._context_kv(context).view(
-            len(context), block.num_layers, 2, block.num_kv_heads, block.head_dim
-        )
-        table = self._rotary.at(positions)
+        windows = [self.cache.window(slot, count) for slot, count in zip(slots, counts, strict=True)]
+        positions = [start + np.arange(count) for start, count in zip(starts, counts, strict=True)]
+        table = self._rotary.at(torch.from_numpy(np.concatenate(positions)).to(features.device))
+        context = self._context_kv(self._context_norm(self._fusion(features)))
+        rows = context.view(len(context), block.num_layers, 2, block.num_kv_heads, block.head_dim)
         for index, layer in enumerate(self._layers):
-            keys = self._rotary.rotate(layer.key_norm(rows[:, index, 0]), table)
-            self.cache.write(index, row_slots, positions, torch.stack([keys, rows[:, index, 1]], dim=1))
-        for slot, start, count in zip(slots, starts, counts, strict=True):
-            self.cache.lengths[slot] = start + count
+            keys = self._rotary.rotate(layer.key_norm(rows[:, index, 0]), table).split_with_sizes(counts)
+            for window, key, value in zip(
+                windows, keys, rows[:, index, 1].split_with_sizes(counts), strict=True
+            ):
+                window.scratch[2 * index].copy_(key.transpose(0, 1))
+                window.scratch[2 * index + 1].copy_(value.transpose(0, 1))
+        for slot, count in zip(slots, counts, strict=True):
+            self.cache.lengths[slot] += count
 
     def propose(self, slots: list[int], anchors: list[int]) -> Tensor:
         """Logits of the block that starts with each request's last token.
@@ -101,28 +100,25 @@ class Drafter:
         """
         size, device = self.block_size, self.cache.rows.device
         starts = torch.tensor([self.cache.lengths[slot] for slot in slots], device=device)
-        positions = (starts.unsqueeze(1) + torch.arange(size, device=device)).flatten()
-        row_slots = torch.tensor(slots, device=device).repeat_interleave(size)
+        table = self._rotary.at((starts.unsqueeze(1) + torch.arange(size, device=device)).flatten())
         tokens = torch.full((len(slots), size), self.config.mask_token_id, device=device)
         tokens[:, 0] = torch.tensor(anchors, device=device)
-        segments = [
-            Segment(i * size, size, slot, self.cache.lengths[slot], None) for i, slot in enumerate(slots)
-        ]
+        windows = [self.cache.window(slot, size) for slot in slots]
         hidden = self._target.embedding[tokens.flatten()]
-        table = self._rotary.at(positions)
         for index, layer in enumerate(self._layers):
-            queries, keys_values = self._project(layer, layer.input_norm(hidden), table)
-            self.cache.write(index, row_slots, positions, keys_values)
-            hidden = hidden + layer.out(attend(queries, self.cache, index, segments))
-            hidden = layer.feed_forward(hidden)
+            heads = self._project(layer, layer.input_norm(hidden), table)
+            hidden = layer.feed_forward(hidden + layer.out(attend(heads, windows, index)))
         drafted = hidden.view(len(slots), size, -1)[:, 1:].flatten(0, 1)
         return self._target.head(self._norm(drafted)).view(len(slots), size - 1, -1)
 
-    def _project(self, layer: DraftLayer, x: Tensor, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Rotated queries [S, H, D], and keys and values [S, 2, K, D]."""
+    def _project(self, layer: DraftLayer, x: Tensor, table: tuple[Tensor, Tensor]) -> Heads:
         block = self.config.block
         heads = layer.qkv(x).view(len(x), -1, block.head_dim)
-        num_queries, num_rotated = block.num_heads, block.num_heads + block.num_kv_heads
-        queries = self._rotary.rotate(layer.query_norm(heads[:, :num_queries]), table)
-        keys = self._rotary.rotate(layer.key_norm(heads[:, num_queries:num_rotated]), table)
-        return queries, torch.stack([keys, heads[:, num_rotated:]], dim=1)
+        queries, keys, values = heads.split_with_sizes(
+            [block.num_heads, block.num_kv_heads, block.num_kv_heads], dim=1
+        )
+        return Heads(
+            self._rotary.rotate(layer.query_norm(queries), table),
+            self._rotary.rotate(layer.key_norm(keys), table),
+            values,
+        )

@@ -1,14 +1,22 @@
 """The operations that target and drafter layers are made of, written for few calls per layer."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from draftbench.engine.cache import KVCache
+from draftbench.engine.cache import Window
 from draftbench.engine.config import BlockConfig, Llama3Scaling
+
+
+class Heads(NamedTuple):
+    """Queries [M, H, D], keys [M, K, D] and values [M, K, D] of the rows of a forward."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
 
 
 class Linear:
@@ -77,60 +85,41 @@ class RMSNorm:
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         self._weight = weight
-        self._eps = eps
+        self._eps = torch.tensor([eps], dtype=torch.float32, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The normed and scaled rows, of x's shape and dtype."""
-        wide = x.float()
-        mean_square = torch.linalg.vecdot(wide, wide).unsqueeze(-1) / x.shape[-1]
-        return (wide * torch.rsqrt(mean_square + self._eps)).to(x.dtype) * self._weight
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        mean_square = torch.addcmul(self._eps, norm, norm, value=1.0 / x.shape[-1])
+        return (x * mean_square.rsqrt_()).to(x.dtype) * self._weight
 
 
-@dataclass(frozen=True)
-class Segment:
-    """The rows of one request in a flat batch, which lie side by side.
-
-    Attributes:
-        first_row: index of the first in the batch.
-        num_rows: S of this request.
-        slot: of the cache.
-        num_cached: keys in the slot before these rows.
-        bias: added to the scores [S, num_cached + S], 0 or -inf; None if every row sees every key.
-    """
-
-    first_row: int
-    num_rows: int
-    slot: int
-    num_cached: int
-    bias: Tensor | None
-
-
-def attend(queries: Tensor, cache: KVCache, layer: int, segments: list[Segment]) -> Tensor:
-    """Grouped-query attention of each segment to the keys of its slot, its own rows included.
+def attend(heads: Heads, windows: list[Window], layer: int) -> Tensor:
+    """Grouped-query attention; writes the rows' keys and values into their windows first.
 
     Args:
-        queries: rotated, [M, H, D].
-        cache: holds the rows' own keys and values already.
+        heads: rotated queries and keys, and values, of all rows.
+        windows: of the requests, which cover the rows in order.
         layer: index of the layer in the cache.
-        segments: which rows belong to which slot; they cover all rows.
 
     Returns:
         [M, H * D].
     """
-    num_rows, num_heads, head_dim = queries.shape
-    out = torch.empty_like(queries)
-    for segment in segments:
-        rows = slice(segment.first_row, segment.first_row + segment.num_rows)
-        keys, values = cache.read(layer, segment.slot, segment.num_cached + segment.num_rows)
+    num_rows = [window.num_rows for window in windows]
+    queries, keys, values = (x.transpose(0, 1).split_with_sizes(num_rows, dim=1) for x in heads)
+    parts = []
+    for i, window in enumerate(windows):
+        window.scratch[2 * layer].copy_(keys[i])
+        window.scratch[2 * layer + 1].copy_(values[i])
         attended = functional.scaled_dot_product_attention(
-            queries[rows].transpose(0, 1).unsqueeze(0),
-            keys.unsqueeze(0),
-            values.unsqueeze(0),
-            attn_mask=segment.bias,
+            queries[i].unsqueeze(0),
+            window.visible[2 * layer],
+            window.visible[2 * layer + 1],
+            attn_mask=window.bias,
             enable_gqa=True,
         )
-        out[rows] = attended[0].transpose(0, 1)
-    return out.view(num_rows, num_heads * head_dim)
+        parts.append(attended[0].transpose(0, 1))
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).flatten(1)
 
 
 def causal_bias(num_rows: int, num_cached: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from draftbench.engine.cache import KVCache
+from draftbench.engine.cache import Window
 from draftbench.engine.config import BlockConfig, TargetConfig
-from draftbench.engine.layers import Linear, RMSNorm, Rotary, Segment, attend
+from draftbench.engine.layers import Heads, Linear, RMSNorm, Rotary, attend
 from draftbench.engine.weights import WeightReader
 
 
@@ -19,16 +19,12 @@ class Rows:
     Attributes:
         token_ids: [M] int64.
         positions: absolute, for the rotary embedding, [M] int64; siblings of a tree share one.
-        slots: cache slot of each row, [M] int64.
-        cache_rows: where in its slot each row's key and value go, [M] int64.
-        segments: the rows' requests, which together cover all rows in order.
+        windows: the rows' requests, which together cover all rows in order.
     """
 
     token_ids: Tensor
     positions: Tensor
-    slots: Tensor
-    cache_rows: Tensor
-    segments: list[Segment]
+    windows: list[Window]
 
 
 class DecoderLayer:
@@ -103,12 +99,11 @@ class Llama:
         self._rotary = Rotary(block, num_positions, self.embedding.dtype, self.embedding.device)
         self._feature_layers = feature_layers
 
-    def forward(self, rows: Rows, cache: KVCache, logit_rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Run all rows; writes their keys and values into the cache, and leaves its lengths.
+    def forward(self, rows: Rows, logit_rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Run all rows; writes their keys and values into their windows of the cache.
 
         Args:
             rows: what to run.
-            cache: of this model, whose committed rows the segments refer to.
             logit_rows: rows whose logits are wanted, [R] int64.
 
         Returns:
@@ -119,7 +114,7 @@ class Llama:
         table = self._rotary.at(rows.positions)
         features = []
         for index, layer in enumerate(self._layers):
-            hidden = hidden + self._attention(index, layer.input_norm(hidden), rows, table, cache)
+            hidden = hidden + self._attention(index, layer.input_norm(hidden), rows.windows, table)
             hidden = layer.feed_forward(hidden)
             if index in self._feature_layers:
                 features.append(hidden)
@@ -127,13 +122,15 @@ class Llama:
         return logits, torch.cat(features, dim=-1) if features else None
 
     def _attention(
-        self, index: int, x: Tensor, rows: Rows, table: tuple[Tensor, Tensor], cache: KVCache
+        self, index: int, x: Tensor, windows: list[Window], table: tuple[Tensor, Tensor]
     ) -> Tensor:
         block = self.config.block
         layer = self._layers[index]
         heads = layer.qkv(x).view(len(x), -1, block.head_dim)
-        num_rotated = block.num_heads + block.num_kv_heads
-        rotated = self._rotary.rotate(heads[:, :num_rotated], table)
-        keys_values = torch.stack([rotated[:, block.num_heads :], heads[:, num_rotated:]], dim=1)
-        cache.write(index, rows.slots, rows.cache_rows, keys_values)
-        return layer.out(attend(rotated[:, : block.num_heads], cache, index, rows.segments))
+        rotated, values = heads.split_with_sizes(
+            [block.num_heads + block.num_kv_heads, block.num_kv_heads], dim=1
+        )
+        queries, keys = self._rotary.rotate(rotated, table).split_with_sizes(
+            [block.num_heads, block.num_kv_heads], dim=1
+        )
+        return layer.out(attend(Heads(queries, keys, values), windows, index))

@@ -7,10 +7,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftbench.engine.drafter import Drafter
+from draftbench.engine.sampling import most_probable
 from draftbench.engine.sequence import Sequence
 from draftbench.engine.tree import DraftTree, build_tree, make_chain
 
 Algorithm = Literal["DFLASH", "DDTREE"]
+
+GROUP_SIZE = 64
+"""Vocabulary entries in a group of the two-step top-k; 64 was the fastest at budget 64."""
 
 
 class Proposer:
@@ -42,7 +46,7 @@ class Proposer:
         if logits is None:
             return [make_chain([root]) for root in roots]
         if self.algorithm == "DFLASH":
-            blocks: list[list[int]] = logits.argmax(dim=-1).tolist()
+            blocks: list[list[int]] = most_probable(logits).tolist()
             return [make_chain([root, *block]) for root, block in zip(roots, blocks, strict=True)]
         budgets = [min(sequence.request.budget or self.budget, self.budget) for sequence in sequences]
         log_probs, token_ids = top_marginals(logits, max(budgets))
@@ -63,5 +67,19 @@ def top_marginals(logits: Tensor, width: int) -> tuple[NDArray[np.float32], NDAr
         log-probabilities, descending, float32, and token ids, both [..., width]. Synchronises the device.
     """
     wide = logits.float()
-    top, token_ids = wide.topk(min(width, wide.shape[-1]), dim=-1)
+    top, token_ids = _top_k(wide, min(width, wide.shape[-1]))
     return (top - wide.logsumexp(dim=-1, keepdim=True)).cpu().numpy(), token_ids.cpu().numpy()
+
+
+def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`x.topk(k)` by way of the maxima of groups, which halves its time on a CPU.
+
+    The k largest values lie in the k groups with the largest maxima.
+    """
+    if x.shape[-1] % GROUP_SIZE or x.shape[-1] < k * GROUP_SIZE:
+        return x.topk(k, dim=-1)
+    groups = x.view(*x.shape[:-1], -1, GROUP_SIZE)
+    best = groups.amax(dim=-1).topk(k, dim=-1).indices.unsqueeze(-1)
+    values, places = groups.take_along_dim(best, dim=-2).flatten(-2).topk(k, dim=-1)
+    group = best.squeeze(-1).gather(-1, places // GROUP_SIZE)
+    return values, group * GROUP_SIZE + places % GROUP_SIZE

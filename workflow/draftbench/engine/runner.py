@@ -9,11 +9,11 @@ from torch import Tensor
 
 from draftbench.engine.cache import KVCache
 from draftbench.engine.drafter import Drafter
-from draftbench.engine.layers import Segment, causal_bias, tree_bias
+from draftbench.engine.layers import causal_bias, tree_bias
 from draftbench.engine.llama import Llama, Rows
 from draftbench.engine.profile import Profile
 from draftbench.engine.proposer import Proposer
-from draftbench.engine.sampling import sample_token
+from draftbench.engine.sampling import most_probable, sample_token
 from draftbench.engine.sequence import Sequence
 from draftbench.engine.tree import DraftTree, make_chain
 from draftbench.engine.verify import Walk, walk_tree
@@ -85,7 +85,7 @@ class ModelRunner:
             works += self._prompt_pieces([s for s in sequences if not s.has_output])
             rows, logit_rows = self._assemble(works)
         with profile.phase("verify"):
-            logits, features = self._target.forward(rows, self.cache, logit_rows)
+            logits, features = self._target.forward(rows, logit_rows)
         with profile.phase("sample"):
             walks = _choose(works, logits)
         with profile.phase("commit"):
@@ -128,23 +128,17 @@ class ModelRunner:
 
     def _assemble(self, works: list[Work]) -> tuple[Rows, Tensor]:
         """The flat batch of all works, and the indices of the rows whose logits are needed."""
-        segments: list[Segment] = []
-        logit_rows: list[int] = []
+        windows, positions, logit_rows = [], [], []
         first = 0
         for work in works:
-            num_rows = len(work.token_ids)
-            start = self.cache.lengths[work.sequence.slot]
-            segments.append(Segment(first, num_rows, work.sequence.slot, start, self._bias(work, start)))
-            logit_rows.extend(first + row for row in work.logit_rows)
+            slot, num_rows = work.sequence.slot, len(work.token_ids)
+            start = self.cache.lengths[slot]
+            windows.append(self.cache.window(slot, num_rows, self._bias(work, start)))
+            positions.append(start + work.depths)
+            logit_rows.append(first + np.array(work.logit_rows, dtype=np.int64))
             first += num_rows
-        rows = Rows(
-            token_ids=self._gather([work.token_ids for work in works]),
-            positions=self._gather([s.num_cached + w.depths for s, w in zip(segments, works, strict=True)]),
-            slots=self._gather([np.full(s.num_rows, s.slot) for s in segments]),
-            cache_rows=self._gather([s.num_cached + np.arange(s.num_rows) for s in segments]),
-            segments=segments,
-        )
-        return rows, torch.tensor(logit_rows, dtype=torch.int64, device=self.cache.rows.device)
+        token_ids = [work.token_ids for work in works]
+        return Rows(self._gather(token_ids), self._gather(positions), windows), self._gather(logit_rows)
 
     def _bias(self, work: Work, num_cached: int) -> Tensor | None:
         dtype, device = self.cache.rows.dtype, self.cache.rows.device
@@ -173,7 +167,7 @@ class ModelRunner:
 
 def _choose(works: list[Work], logits: Tensor) -> list[Walk]:
     """Walk every tree; greedy choices of all rows are made in one call."""
-    greedy: list[int] = logits.argmax(dim=-1).tolist()
+    greedy: list[int] = most_probable(logits).tolist()
     walks = []
     first = 0
     for work in works:

@@ -7,6 +7,14 @@ from torch import Tensor
 from draftbench.engine.request import SamplingParams
 
 
+def most_probable(logits: Tensor) -> Tensor:
+    """The greedy tokens of logits [..., V]; among equals the smallest id.
+
+    `max` is used for its vectorised loop: `argmax` takes ten times as long on a CPU in bfloat16.
+    """
+    return logits.max(dim=-1).indices
+
+
 def uniform_at(seed: int, place: int) -> float:
     """The random number in [0, 1) of a request's output token `place`, the first being 0.
 
