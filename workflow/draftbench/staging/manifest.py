@@ -2,6 +2,7 @@
 
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,11 @@ class Manifest(BaseModel):
 
 def write_manifest(folder: Path, origin: dict[str, Any]) -> Manifest:
     """Hash every file below `folder` and list it."""
-    manifest = Manifest(
-        origin=origin,
-        files={str(path.relative_to(folder)): _describe(path) for path in _files(folder)},
-    )
+    paths = _files(folder)
+    with ThreadPoolExecutor() as pool:  # a large model is hashed on all cores
+        described = list(pool.map(_describe, paths))
+    names = [str(path.relative_to(folder)) for path in paths]
+    manifest = Manifest(origin=origin, files=dict(zip(names, described, strict=True)))
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
     return manifest
 
