@@ -15,26 +15,19 @@ from draftbench.engine.serving.service import Service
 from draftbench.engine.serving.tokenizer import Tokenizer
 
 
-class Server:
-    """A real HTTP server in a thread, before a scripted engine."""
+class Host:
+    """One real HTTP server in a thread for all tests; each test puts its own application behind it."""
 
-    def __init__(self, tokenizer, script, **engine_options):
-        self.engine = ScriptedEngine(script, **engine_options)
-        self.engine.start()
-        info = {"served_model_name": "tiny", "model_path": "/models/tiny"}
-        self.service = Service(self.engine, tokenizer, info)
-        config = uvicorn.Config(
-            Routes(self.service).app(),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            timeout_graceful_shutdown=1,
-        )
-        self._server = uvicorn.Server(config)
+    def __init__(self):
+        self.app = None
+        options = {"interface": "asgi3", "ws": "none", "lifespan": "off", "log_config": None}
+        self._server = uvicorn.Server(uvicorn.Config(self, timeout_graceful_shutdown=1, **options))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = self._listener.getsockname()
-        self.url = f"http://127.0.0.1:{self.address[1]}"
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]})
+
+    async def __call__(self, scope, receive, send):
+        await self.app(scope, receive, send)
 
     def __enter__(self):
         self._thread.start()
@@ -44,8 +37,20 @@ class Server:
     def __exit__(self, *exception):
         self._server.should_exit = True
         self._thread.join(10)
-        self.engine.shutdown(5)
         self._listener.close()
+
+
+class Server:
+    """The routes before a scripted engine."""
+
+    def __init__(self, host, tokenizer, script, **engine_options):
+        self.engine = ScriptedEngine(script, **engine_options)
+        self.engine.start()
+        info = {"served_model_name": "tiny", "model_path": "/models/tiny"}
+        self.service = Service(self.engine, tokenizer, info)
+        host.app = Routes(self.service).app()
+        self.address = host.address
+        self.url = f"http://127.0.0.1:{host.address[1]}"
 
     def post(self, path, body, **options):
         return requests.post(
@@ -82,9 +87,15 @@ def tokenizer(tmp_path_factory):
     return Tokenizer(folder)
 
 
+@pytest.fixture(scope="session")
+def host():
+    with Host() as host:
+        yield host
+
+
 @pytest.fixture
-def start_server(tokenizer):
-    """Starts servers whose engine says the given texts, one after the other; ends them all."""
+def start_server(host, tokenizer):
+    """Starts a server whose engine says the given texts, one after the other; ends its engine."""
     with contextlib.ExitStack() as stack:
 
         def start(*texts, group_tokens=1, extra_ids=(), **engine_options):
@@ -95,6 +106,8 @@ def start_server(tokenizer):
                 rest = next(scripts)
                 return [rest[i : i + group_tokens] for i in range(0, len(rest), group_tokens)]
 
-            return stack.enter_context(Server(tokenizer, script, **engine_options))
+            server = Server(host, tokenizer, script, **engine_options)
+            stack.callback(server.engine.shutdown, 5)
+            return server
 
         yield start

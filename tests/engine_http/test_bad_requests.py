@@ -1,6 +1,5 @@
 import pytest
 import requests
-from conftest import Server
 
 from draftbench.engine.serving.app import MAX_BODY_BYTES
 
@@ -8,11 +7,9 @@ GENERATE, CHAT, TEXT = "/generate", "/v1/chat/completions", "/v1/completions"
 USER = [{"role": "user", "content": "fox"}]
 
 
-@pytest.fixture(scope="module")
-def server(tokenizer):
-    ids = tokenizer.encode("the lazy dog")
-    with Server(tokenizer, lambda request: [(token_id,) for token_id in ids]) as server:
-        yield server
+@pytest.fixture
+def server(start_server):
+    return start_server("the lazy dog")
 
 
 def _assert_refused(response, fragment, code=400, kind="BadRequestError"):

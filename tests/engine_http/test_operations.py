@@ -1,5 +1,4 @@
 import threading
-import time
 
 import pytest
 from conftest import parse_event, wait_until
@@ -131,14 +130,12 @@ def test_requests_run_side_by_side(start_server):
         threading.Thread(target=lambda: answers.append(server.post("/generate", {"text": "x"}).json()))
         for _ in range(8)
     ]
-    start_s = time.monotonic()
     for thread in threads:
         thread.start()
     wait_until(lambda: server.engine.num_in_flight == 8)
     for thread in threads:
         thread.join()
     assert [answer["text"] for answer in answers] == [answers[0]["text"]] * 8
-    assert time.monotonic() - start_s < 5
 
 
 def _chat(**options):

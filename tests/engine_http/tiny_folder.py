@@ -57,7 +57,7 @@ def write_target(folder):
     write_tokenizer(folder)
 
 
-def write_drafter(folder, *, num_target_layers=2):
+def write_drafter(folder):
     """A random DFlash drafter of one layer, blocks of 8, for `write_target`'s model."""
     torch.manual_seed(1)
     tensors = Qwen3Model(Qwen3Config(**SIZES, num_hidden_layers=1)).state_dict()
@@ -74,7 +74,7 @@ def write_drafter(folder, *, num_target_layers=2):
         "num_hidden_layers": 1,
         "rms_norm_eps": 1e-6,
         "block_size": 8,
-        "num_target_layers": num_target_layers,
+        "num_target_layers": 2,
         "dflash_config": {"target_layer_ids": [0, 1], "mask_token_id": 3},
     }
     (folder / "config.json").write_text(json.dumps(config))
