@@ -8,8 +8,9 @@ r"""Turn a campaign's result files into one table of requests, one of cells, and
 --campaign-json: the resolved campaign (`Campaign.model_dump(mode="json")`).
 --specs-json:    {cell name: spec}, what each cell would measure now.
 --results:       directory of <cell>.json and <cell>.failed.json.
---gaps-json:     logit gaps at the first differing tokens.
-Writes requests.csv, cells.csv and summary.json into --out. Exit code 1 and one sentence on stderr where
+--no-gaps:       do not load a staged target to explain differing outputs (embedded engine only).
+Writes requests.csv, cells.csv and summary.json into --out, and newly measured logit gaps as
+logit-gaps.json into --results. Exit code 1 and one sentence on stderr where
 the results cannot be summarised.
 """
 
@@ -33,7 +34,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--partial", action="store_true")
     parser.add_argument("--client-sha256")
-    parser.add_argument("--gaps-json", type=Path)
+    parser.add_argument("--no-gaps", action="store_true")
     return parser.parse_args(arguments)
 
 
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.out,
             is_partial=options.partial,
             client_sha256=options.client_sha256,
-            gaps_json=options.gaps_json,
+            can_measure_gaps=not options.no_gaps,
         )
     except DraftbenchError as error:
         print(error, file=sys.stderr)

@@ -228,7 +228,7 @@ def _line_panel(panel: Panel) -> str:
     axes.set_title(panel.title)
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
-    return to_pgfplots(figure, width=f"{LINE_WIDTH_CM / 2 - 1.9:.2f}cm", height="4.2cm")
+    return to_pgfplots(figure, width=f"{LINE_WIDTH_CM / 2 - 1.9:.2f}cm", height="3.7cm")
 
 
 def _gap_word(line: Line, place: int) -> str | None:

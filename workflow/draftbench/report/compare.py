@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from draftbench.stats.speedup import PairedTotals, compare, relative_half_width
 
 Totals = dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]
 """Unit of the inner resampling -> [method tokens, method s, baseline tokens, baseline s, requests]."""
+
+Unit = Literal["prompt", "turn", "run"]
+UNITS: dict[Kind, Unit] = {"single": "prompt", "agentic": "turn", "concurrency": "run"}
+"""What is resampled inside a session; a concurrent run is one measurement, whatever its requests."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ def _compare_sessions(index: CellIndex, scope: Scope, seed: int) -> Comparison:
     units = sorted(set.intersection(*(set(totals) for totals in measured)))
     if not units:
         return _outcome(scope, Hole("unpaired", "the method and the baseline answered no common prompt"))
-    evidence = _evidence(measured, units, _scope_seed(scope, seed))
+    evidence = _evidence(measured, units, UNITS[scope.kind], _scope_seed(scope, seed))
     return _outcome(scope, holes[0] if holes else None, evidence, len(holes))
 
 
@@ -152,7 +157,7 @@ def _add_totals(totals: Totals, method: CellResult, baseline: CellResult, kind: 
         totals[unit] = totals.get(unit, np.zeros(5)) + np.array(row, dtype=np.float64)
 
 
-def _evidence(sessions: list[Totals], units: list[str], seed: int) -> Evidence:
+def _evidence(sessions: list[Totals], units: list[str], unit: Unit, seed: int) -> Evidence:
     table = np.array([[totals[unit] for unit in units] for totals in sessions])
     speedup = compare(
         PairedTotals(table[..., 0], table[..., 1], table[..., 2], table[..., 3]),
@@ -164,9 +169,10 @@ def _evidence(sessions: list[Totals], units: list[str], seed: int) -> Evidence:
         high=speedup.high,
         verdict=speedup.verdict,
         num_sessions=len(sessions),
-        num_prompts=len(units),
+        unit=unit,
+        num_units=len(units),
         num_requests=int(table[..., 4].sum()),
-        per_prompt=list(speedup.per_prompt),
+        per_unit=list(speedup.per_prompt),
         per_session=list(speedup.per_session),
         half_width=relative_half_width(speedup),
     )

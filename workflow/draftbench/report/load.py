@@ -20,6 +20,7 @@ from draftbench.records import CellFailure, CellResult
 Record = TypeVar("Record", bound=BaseModel)
 logger = logging.getLogger(__name__)
 FAILURE_SUFFIX = ".failed.json"
+GAPS_FILE = "logit-gaps.json"
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,9 @@ def _unplanned_files(found: list[LoadedCell], results: Path) -> list[str]:
     return sorted(
         name
         for name in names
-        if name.removesuffix(FAILURE_SUFFIX).removesuffix(".json") not in planned and not name.startswith(".")
+        if name.removesuffix(FAILURE_SUFFIX).removesuffix(".json") not in planned
+        and name != GAPS_FILE
+        and not name.startswith(".")
     )
 
 

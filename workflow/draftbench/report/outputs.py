@@ -7,14 +7,30 @@ from dataclasses import dataclass
 from draftbench.records import CellResult, RequestRecord
 from draftbench.report.group import CellIndex, PairKey, Setting, pair_requests
 from draftbench.report.summary import Exactness, Kind
-from draftbench.stats.exactness import (
-    Divergence,
-    LogitGap,
-    NumberFormat,
-    classify,
-    first_divergence,
-)
+from draftbench.stats.exactness import Divergence, LogitGap, classify, first_divergence
 from draftbench.stats.quantiles import median
+
+GapKey = tuple[str, str, str]
+Gaps = Mapping[GapKey, LogitGap]
+"""(cell of the output, its request id, cell of the reference) -> gap where the two part."""
+
+Run = tuple[CellResult, Mapping[PairKey, RequestRecord]]
+"""One pass over a workload's questions, with the result that holds it."""
+
+
+@dataclass(frozen=True)
+class OutputGroup:
+    """What is counted together.
+
+    Attributes:
+        setting, method, kind: where the outputs belong.
+        is_baseline: the baseline against another run of itself.
+    """
+
+    setting: Setting
+    method: str
+    kind: Kind
+    is_baseline: bool
 
 
 @dataclass(frozen=True)
@@ -22,34 +38,23 @@ class OutputPair:
     """Two outputs of one question.
 
     Attributes:
-        setting, method, kind: where the pair belongs.
-        is_baseline: the baseline against another run of itself.
-        cell: name of the cell that holds `request`.
+        group: what they are counted with.
+        result, reference_result: the results that hold them.
         request, reference: the output in question and the baseline's.
         divergence: where they part; None where they are equal.
     """
 
-    setting: Setting
-    method: str
-    kind: Kind
-    is_baseline: bool
-    cell: str
+    group: OutputGroup
+    result: CellResult
+    reference_result: CellResult
     request: RequestRecord
     reference: RequestRecord
     divergence: Divergence | None
 
-
-@dataclass(frozen=True)
-class Gaps:
-    """Measured logit gaps at the first differing tokens.
-
-    Attributes:
-        number_format: of the target; None where unknown.
-        by_request: (cell, request id) -> gap.
-    """
-
-    number_format: NumberFormat | None
-    by_request: Mapping[tuple[str, str], LogitGap]
+    @property
+    def key(self) -> GapKey:
+        """What names the pair in `Gaps`."""
+        return self.result.cell, self.request.request_id, self.reference_result.cell
 
 
 def output_pairs(index: CellIndex) -> Iterator[OutputPair]:
@@ -60,16 +65,13 @@ def output_pairs(index: CellIndex) -> Iterator[OutputPair]:
         for workload, plan in index.campaign.workloads.items():
             references = _results(index, setting, index.baseline, workload)
             for method in index.campaign.methods:
-                if method == index.baseline:
-                    yield from _baseline_pairs(setting, method, plan.kind, references)
+                group = OutputGroup(setting, method, plan.kind, method == index.baseline)
+                if group.is_baseline:
+                    yield from _baseline_pairs(group, references)
                     continue
-                for session, result in _results(index, setting, method, workload).items():
-                    if session in references:
-                        pairs = _pair(pair_requests(result), pair_requests(references[session]), plan.kind)
-                        for request, reference, divergence in pairs:
-                            yield OutputPair(
-                                setting, method, plan.kind, False, result.cell, request, reference, divergence
-                            )
+                results = _results(index, setting, method, workload)
+                for session in sorted(set(results) & set(references)):
+                    yield from _pair(group, _whole_run(results[session]), _whole_run(references[session]))
 
 
 def _results(index: CellIndex, setting: Setting, method: str, workload: str) -> dict[int, CellResult]:
@@ -77,64 +79,62 @@ def _results(index: CellIndex, setting: Setting, method: str, workload: str) -> 
     return {session: cell.result for session, cell in found if cell is not None and cell.result is not None}
 
 
-def _baseline_pairs(
-    setting: Setting, method: str, kind: Kind, results: Mapping[int, CellResult]
-) -> Iterator[OutputPair]:
+def _whole_run(result: CellResult) -> Run:
+    return result, pair_requests(result)
+
+
+def _baseline_pairs(group: OutputGroup, results: Mapping[int, CellResult]) -> Iterator[OutputPair]:
     """Every later run of a question by the baseline against the first one."""
-    first: dict[PairKey, RequestRecord] = {}
-    for result in results.values():
-        by_repeat: defaultdict[int, dict[PairKey, RequestRecord]] = defaultdict(dict)
-        for key, request in pair_requests(result).items():
-            by_repeat[key.repeat][key._replace(repeat=0)] = request
-        for requests in by_repeat.values():
-            if first:
-                for request, reference, divergence in _pair(requests, first, kind):
-                    yield OutputPair(setting, method, kind, True, result.cell, request, reference, divergence)
-            first = first or requests
+    runs = [run for _, result in sorted(results.items()) for run in _runs_by_repeat(result)]
+    for run in runs[1:]:
+        yield from _pair(group, run, runs[0])
 
 
-def _pair(
-    requests: Mapping[PairKey, RequestRecord], references: Mapping[PairKey, RequestRecord], kind: Kind
-) -> Iterator[tuple[RequestRecord, RequestRecord, Divergence | None]]:
-    """Pairs with both outputs known; in a conversation none after the first difference."""
+def _runs_by_repeat(result: CellResult) -> list[Run]:
+    by_repeat: defaultdict[int, dict[PairKey, RequestRecord]] = defaultdict(dict)
+    for key, request in pair_requests(result).items():
+        by_repeat[key.repeat][key._replace(repeat=0)] = request
+    return [(result, requests) for _, requests in sorted(by_repeat.items())]
+
+
+def _pair(group: OutputGroup, run: Run, reference_run: Run) -> Iterator[OutputPair]:
+    """Pairs with both outputs known; in a conversation none after the first that is not equal."""
+    (result, requests), (reference_result, references) = run, reference_run
     parted: set[int] = set()
     for key in sorted(set(requests) & set(references), key=lambda key: (key.repeat, key.turn, key)):
         request, reference = requests[key], references[key]
-        is_known = request.status == reference.status == "ok" and request.output_ids and reference.output_ids
-        if not is_known or key.repeat in parted:
-            continue
-        divergence = first_divergence(reference.output_ids or [], request.output_ids or [])
-        if divergence is not None and kind == "agentic":
+        ids, reference_ids = request.output_ids, reference.output_ids
+        is_known = request.status == reference.status == "ok" and bool(ids) and bool(reference_ids)
+        divergence = first_divergence(reference_ids or [], ids or [])
+        is_comparable = is_known and key.repeat not in parted
+        if group.kind == "agentic" and (divergence is not None or not is_known):
             parted.add(key.repeat)
-        yield request, reference, divergence
+        if is_comparable:
+            yield OutputPair(group, result, reference_result, request, reference, divergence)
 
 
 def count_exactness(pairs: Sequence[OutputPair], gaps: Gaps) -> list[Exactness]:
-    """The pairs counted by setting, method and kind of workload."""
-    groups: defaultdict[tuple[Setting, str, Kind, bool], list[OutputPair]] = defaultdict(list)
+    """The pairs counted by group."""
+    groups: defaultdict[OutputGroup, list[OutputPair]] = defaultdict(list)
     for pair in pairs:
-        groups[pair.setting, pair.method, pair.kind, pair.is_baseline].append(pair)
-    return [_count(members, gaps) for members in groups.values()]
+        groups[pair.group].append(pair)
+    return [_count(group, members, gaps) for group, members in groups.items()]
 
 
-def _count(pairs: Sequence[OutputPair], gaps: Gaps) -> Exactness:
-    parted = [(pair, pair.divergence) for pair in pairs if pair.divergence is not None]
-    kinds = [
-        classify(gaps.by_request.get((pair.cell, pair.request.request_id)), gaps.number_format)
-        for pair, _ in parted
-    ]
-    positions = [divergence.position for _, divergence in parted]
+def _count(group: OutputGroup, pairs: Sequence[OutputPair], gaps: Gaps) -> Exactness:
+    positions = [pair.divergence.position for pair in pairs if pair.divergence is not None]
+    kinds = [classify(gaps.get(pair.key)) for pair in pairs if pair.divergence is not None]
     return Exactness(
-        model=pairs[0].setting.model,
-        tp=pairs[0].setting.tp,
-        method=pairs[0].method,
-        kind=pairs[0].kind,
+        model=group.setting.model,
+        tp=group.setting.tp,
+        method=group.method,
+        kind=group.kind,
         num_compared=len(pairs),
-        num_equal=len(pairs) - len(parted),
+        num_equal=len(pairs) - len(positions),
         num_ties=kinds.count("tie"),
         num_faults=kinds.count("fault"),
         num_unmeasured=kinds.count("not measured"),
         first_position=min(positions, default=None),
         median_position=median(positions),
-        is_baseline=pairs[0].is_baseline,
+        is_baseline=group.is_baseline,
     )

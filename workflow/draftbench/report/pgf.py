@@ -120,10 +120,11 @@ def _replace_text(text: Text, placeholders: _Placeholders) -> None:
 
 
 def _restyle(code: str, options: str) -> str:
-    """Drop tikzplotlib's styles and put the document's in."""
+    """Drop tikzplotlib's styles, put the document's in, and keep upright words readable across lines."""
     lines = [line for line in code.split("\n") if not _STYLE_OPTIONS.match(line.strip())]
     code = "\n".join(line for line in lines if line.strip())
     head = ", ".join(part for part in ("draftbench axis", options) if part)
+    code = code.replace("rotate=90.0", "rotate=90, fill=white, inner sep=1pt")
     code = code.replace("\\begin{axis}[", f"\\begin{{axis}}[\n{head},", 1)
     code = re.sub(r",\s*\]", "\n]", code)
     return code.replace("\\begin{tikzpicture}", "\\begin{tikzpicture}[baseline]", 1) + "\n"

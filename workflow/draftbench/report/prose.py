@@ -26,20 +26,19 @@ def label(summary: Summary, method: str) -> str:
 
 def sample_size(evidence: Evidence) -> str:
     """All three sizes of a comparison."""
-    return (
-        f"n = {count(evidence.num_sessions, 'session')}, {count(evidence.num_prompts, 'prompt')}, "
-        f"{count(evidence.num_requests, 'request')}"
-    )
+    units = f"{count(evidence.num_units, evidence.unit)}, " if evidence.unit != "run" else ""
+    sessions, requests = count(evidence.num_sessions, "session"), count(evidence.num_requests, "request")
+    return f"n = {sessions}, {units}{requests}"
 
 
 def interval(evidence: Evidence) -> str:
     """The 95 % interval, or the spread of the prompts labelled as such."""
     if evidence.low is not None and evidence.high is not None:
         return f"95\u00a0% interval {number(evidence.low)} to {number(evidence.high)}"
-    if len(evidence.per_prompt) < 2:
+    if len(evidence.per_unit) < 2:
         return "one session, so no interval"
-    low, high = min(evidence.per_prompt), max(evidence.per_prompt)
-    return f"single prompts {number(low)} to {number(high)} within one session, so no interval"
+    low, high = min(evidence.per_unit), max(evidence.per_unit)
+    return f"single {evidence.unit}s {number(low)} to {number(high)} within one session, so no interval"
 
 
 def evidence_note(rows: Sequence[Comparison]) -> str:
@@ -49,11 +48,11 @@ def evidence_note(rows: Sequence[Comparison]) -> str:
         return ""
     notes = [f"{_sizes(known)} a bar."]
     if any(evidence.low is not None for evidence in known):
-        notes.append("Whiskers: 95\u00a0% intervals over sessions and prompts.")
+        notes.append(f"Whiskers: 95\u00a0% intervals over sessions and {_units(known)}s.")
     if any(evidence.low is None for evidence in known):
         notes.append("No whiskers: one session has no interval.")
-    if any(len(evidence.per_prompt) > 1 for evidence in known):
-        notes.append("Dots: single prompts.")
+    if any(len(evidence.per_unit) > 1 for evidence in known):
+        notes.append(f"Dots: single {_units(known)}s.")
     notes.append("Dashed: AR.")
     if any(row.num_excluded_sessions for row in rows):
         notes.append("\u2020: fewer sessions than planned, the others failed.")
@@ -64,7 +63,11 @@ def evidence_note(rows: Sequence[Comparison]) -> str:
 
 def _sizes(known: Sequence[Evidence]) -> str:
     sessions = size_range([evidence.num_sessions for evidence in known], "session")
-    return f"n = {sessions}, {size_range([evidence.num_prompts for evidence in known], 'prompt')}"
+    return f"n = {sessions}, {size_range([evidence.num_units for evidence in known], _units(known))}"
+
+
+def _units(known: Sequence[Evidence]) -> str:
+    return known[0].unit
 
 
 def size_range(sizes: Sequence[int], noun: str) -> str:
@@ -250,7 +253,7 @@ def table_note(rows: Sequence[Comparison]) -> str:
         return ""
     notes = [f"{_sizes(known)} each."]
     if any(evidence.low is not None for evidence in known):
-        notes.append("Brackets: 95\u00a0% intervals over sessions and prompts.")
+        notes.append(f"Brackets: 95\u00a0% intervals over sessions and {_units(known)}s.")
     if any(evidence.low is None for evidence in known):
         notes.append("One session has no interval.")
     if any(row.num_excluded_sessions for row in rows):

@@ -9,12 +9,12 @@ from draftbench.records import CellResult
 from draftbench.report.cells import cell_row, method_info
 from draftbench.report.compare import comparisons
 from draftbench.report.environment import shared_and_different
-from draftbench.report.gaps import read_gaps
+from draftbench.report.gaps import gaps_of
 from draftbench.report.group import CellIndex
 from draftbench.report.load import LoadedCampaign, load_results
-from draftbench.report.outputs import Gaps, count_exactness, output_pairs
+from draftbench.report.outputs import count_exactness, output_pairs
 from draftbench.report.pooled import acceptances, load_points, turn_points
-from draftbench.report.summary import CellRow, Counts, Summary, WorkloadInfo
+from draftbench.report.summary import CellRow, Counts, Exactness, Summary, WorkloadInfo
 from draftbench.report.tables import cells_csv, requests_csv
 
 
@@ -26,7 +26,7 @@ def summarise(
     *,
     is_partial: bool = False,
     client_sha256: str | None = None,
-    gaps_json: Path | None = None,
+    can_measure_gaps: bool = True,
 ) -> Summary:
     """Read a campaign's results, write its tables and its summary into `out`.
 
@@ -37,27 +37,33 @@ def summarise(
         is_partial: a missing cell becomes a named hole instead of an error.
         client_sha256: hash of today's measuring code; None compares the results with each other.
         out: directory, made when missing.
-        gaps_json: measured logit gaps; None leaves differing outputs unexplained.
+        can_measure_gaps: whether a staged target may be loaded to explain differing outputs; the
+            embedded engine's only.
 
     Raises:
         ReportError: the results cannot be used as they are.
+        ConfigError: a staged target or a prompt file does not fit.
     """
     loaded = load_results(
         campaign_json, specs_json, results, is_partial=is_partial, client_sha256=client_sha256
     )
-    summary = summarise_loaded(loaded, read_gaps(gaps_json), is_partial=is_partial)
+    index = CellIndex.of(loaded)
+    pairs = list(output_pairs(index))
+    is_ours = loaded.campaign.engine.kind == "embedded"
+    gaps = gaps_of(pairs, loaded.campaign, results, can_measure=can_measure_gaps and is_ours)
+    summary = _summary(loaded, index, count_exactness(pairs, gaps), is_partial=is_partial)
     write_atomic(out / "requests.csv", requests_csv(loaded))
     write_atomic(out / "cells.csv", cells_csv(summary.cells))
     write_atomic(out / "summary.json", summary.model_dump_json(indent=1) + "\n")
     return summary
 
 
-def summarise_loaded(loaded: LoadedCampaign, gaps: Gaps, *, is_partial: bool) -> Summary:
-    """The summary of loaded results."""
-    campaign, index = loaded.campaign, CellIndex.of(loaded)
+def _summary(
+    loaded: LoadedCampaign, index: CellIndex, exactness: list[Exactness], *, is_partial: bool
+) -> Summary:
+    campaign = loaded.campaign
     results = [cell.result for cell in loaded.cells if cell.result is not None]
     rows = [cell_row(cell, campaign) for cell in loaded.cells]
-    exactness = count_exactness(list(output_pairs(index)), gaps)
     shared, different = shared_and_different(results)
     return Summary(
         campaign=campaign.campaign,

@@ -42,9 +42,10 @@ class Evidence(StrictModel):
     high: float | None
     verdict: Literal["faster", "slower", "cannot tell", "within one session"]
     num_sessions: int
-    num_prompts: int
+    unit: Literal["prompt", "turn", "run"] = Field(description="what is resampled inside a session")
+    num_units: int
     num_requests: int = Field(description="of the method; the baseline has as many")
-    per_prompt: list[float]
+    per_unit: list[float]
     per_session: list[float]
     half_width: float | None = Field(description="of the interval, relative")
 

@@ -125,7 +125,7 @@ class View:
             return DASH
         if evidence.low is not None:
             return f"{number(evidence.low)} to {number(evidence.high)}"
-        return f"{number(min(evidence.per_prompt))} to {number(max(evidence.per_prompt))}"
+        return f"{number(min(evidence.per_unit))} to {number(max(evidence.per_unit))}"
 
     def tau_of(self, row: Comparison) -> float | None:
         """Emitted tokens per round of a method over all single requests."""

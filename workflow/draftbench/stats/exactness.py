@@ -7,8 +7,7 @@ number format is a tie, a wider one is a fault of the method. Tokens after the f
 another context and are not compared.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,37 +24,24 @@ class LogitGap:
 
     Attributes:
         gap: |logit of the baseline's token - logit of the method's token|.
-        max_abs_logit: largest |logit| at that position, the scale of the rounding.
+        resolution: logit differences up to this are rounding, by `logit_resolution`.
     """
 
     gap: float
-    max_abs_logit: float
+    resolution: float
 
 
-GapProvider = Callable[[Sequence[int], Sequence[int], int, int], LogitGap]
-"""(prompt ids, output ids before the difference, baseline's token, method's token) -> LogitGap."""
+def logit_resolution(dtype: str, max_abs_logit: float) -> float:
+    """Gaps up to this are rounding: 6 u max|logit|, with u the unit roundoff of the target's number format.
 
+    A logit computed in that format is off by about u max|logit| (docs/statistics.md has the measurement).
+    Two computations of a gap, each from two logits, differ by twice that; this is three times as much.
 
-@dataclass(frozen=True)
-class NumberFormat:
-    """The target's number format, as far as rounding depends on it.
-
-    Attributes:
+    Args:
         dtype: key of `UNIT_ROUNDOFF`.
-        num_layers: decoder layers of the target; each adds twice to the residual stream.
+        max_abs_logit: largest |logit| at the position.
     """
-
-    dtype: str
-    num_layers: int
-
-    def resolution(self, max_abs_logit: float) -> float:
-        """Logit differences up to this are rounding.
-
-        Rounding errors of n additions grow like sqrt(n) * u [higham2019], u the unit roundoff; the
-        residual stream has n = 2 * layers additions. Either candidate's logit carries the error.
-        """
-        rounding = UNIT_ROUNDOFF[self.dtype] * math.sqrt(2 * self.num_layers)
-        return 2 * rounding * max_abs_logit
+    return 6 * UNIT_ROUNDOFF[dtype] * max_abs_logit
 
 
 @dataclass(frozen=True)
@@ -87,11 +73,11 @@ def first_divergence(baseline_ids: Sequence[int], method_ids: Sequence[int]) -> 
     )
 
 
-def classify(gap: LogitGap | None, number_format: NumberFormat | None) -> Kind:
-    """Tie or fault; `not measured` without a gap or without knowledge of the number format."""
-    if gap is None or number_format is None:
+def classify(gap: LogitGap | None) -> Kind:
+    """Tie or fault by the gap; `not measured` without one."""
+    if gap is None:
         return "not measured"
-    return "tie" if gap.gap <= number_format.resolution(gap.max_abs_logit) else "fault"
+    return "tie" if gap.gap <= gap.resolution else "fault"
 
 
 def repeated_ngram_share(token_ids: Sequence[int], length: int = 8) -> float | None:

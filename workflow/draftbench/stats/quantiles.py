@@ -3,7 +3,7 @@
 An order statistic of few requests is noise: a p99 of 100 requests is one request. A quantile q is given
 from n requests on, where n is the smallest number at which seeing at most one request above the true
 quantile has a probability of at most 1 %: (q^n + n (1 - q) q^(n - 1)) <= 0.01. That is 64 for p90 and 662
-for p99, the limits of MLPerf's early stopping [mlperf_endpoints].
+for p99, the limits of MLPerf's early stopping [mlperf2020].
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ Every session asks the same prompts, so the two factors are crossed, not nested.
 inside each session would treat a prompt's own speed as if it differed from session to session, and give
 intervals that are too narrow by up to the square root of the number of sessions. Here one resample draws
 sessions and prompts independently and keeps each pair's measurement: the pigeonhole bootstrap
-[owen2007pigeonhole]. `scipy.stats.bootstrap` resamples one factor only, so the resampling is here; it is
+[owen2007]. `scipy.stats.bootstrap` resamples one factor only, so the resampling is here; it is
 a matrix product of draw counts.
 """
 

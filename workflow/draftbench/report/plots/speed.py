@@ -85,5 +85,5 @@ def _bar(look: Look, comparison: Comparison | None) -> Bar:
         evidence.ratio,
         look.colour,
         interval=(evidence.low or 0.0, evidence.high or 0.0) if is_bounded else None,
-        points=tuple(evidence.per_prompt) if len(evidence.per_prompt) > 1 else (),
+        points=tuple(evidence.per_unit) if len(evidence.per_unit) > 1 else (),
     )

@@ -1,0 +1,83 @@
+"""How often three 95 % intervals hold the true speedup: a table of simulated campaigns.
+
+    python benchmarks/stats_coverage.py                        # 2,000 campaigns a row, some minutes
+    python benchmarks/stats_coverage.py --campaigns 500        # a rough look
+
+`ours` is the interval of `draftbench.stats.speedup`; `crossed` takes percentiles of the same resamples;
+`nested` draws prompts anew inside each drawn session and takes percentiles. The table in
+docs/statistics.md is this script's output.
+"""
+
+import argparse
+
+import numpy as np
+
+from draftbench.stats.resampling import draw_counts
+from draftbench.stats.simulate import Scenario
+from draftbench.stats.speedup import PairedTotals, compare
+
+NUM_RESAMPLES = 500
+SCENARIOS = [
+    Scenario(2, 5, session_sd=0.02, prompt_sd=0.2, noise_sd=0.01),
+    Scenario(3, 5, session_sd=0.02, prompt_sd=0.2, noise_sd=0.01),
+    Scenario(3, 5, session_sd=0.05, prompt_sd=0.05, noise_sd=0.02),
+    Scenario(3, 5, session_sd=0.05, prompt_sd=0.01, noise_sd=0.01),
+    Scenario(3, 5, session_sd=0.0, prompt_sd=0.0, noise_sd=0.03),
+    Scenario(3, 5, session_sd=0.02, prompt_sd=0.2, noise_sd=0.01, length_sd=0.5),
+    Scenario(3, 10, session_sd=0.02, prompt_sd=0.05, noise_sd=0.01),
+    Scenario(5, 5, session_sd=0.02, prompt_sd=0.2, noise_sd=0.03),
+    Scenario(5, 10, session_sd=0.05, prompt_sd=0.05, noise_sd=0.02),
+    Scenario(3, 1, session_sd=0.03, prompt_sd=0.0, noise_sd=0.01),
+]
+
+
+def crossed_percentiles(totals: PairedTotals, generator: np.random.Generator) -> tuple[float, float]:
+    num_sessions, num_prompts = totals.method_s.shape
+    sessions = draw_counts(num_sessions, NUM_RESAMPLES, generator)
+    prompts = draw_counts(num_prompts, NUM_RESAMPLES, generator)
+    low, high = np.exp(np.quantile(totals.log_speedup(sessions, prompts), [0.025, 0.975]))
+    return float(low), float(high)
+
+
+def nested_percentiles(totals: PairedTotals, generator: np.random.Generator) -> tuple[float, float]:
+    num_sessions, num_prompts = totals.method_s.shape
+    drawn = generator.integers(num_sessions, size=(NUM_RESAMPLES, num_sessions, 1))
+    prompts = generator.integers(num_prompts, size=(NUM_RESAMPLES, num_sessions, num_prompts))
+    method_s, baseline_s = (
+        values[drawn, prompts].sum(axis=(1, 2)) for values in (totals.method_s, totals.baseline_s)
+    )
+    low, high = np.quantile(baseline_s / method_s, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def coverages(scenario: Scenario, num_campaigns: int) -> tuple[float, float, float]:
+    hits = np.zeros(3)
+    generator = np.random.default_rng(1)
+    for index, totals in enumerate(scenario.campaigns(num_campaigns, seed=2)):
+        speedup = compare(totals, seed=index, num_resamples=NUM_RESAMPLES)
+        intervals = [
+            (speedup.low or 0.0, speedup.high or 0.0),
+            crossed_percentiles(totals, generator),
+            nested_percentiles(totals, generator),
+        ]
+        hits += [low <= scenario.truth <= high for low, high in intervals]
+    ours, crossed, nested = hits / num_campaigns
+    return float(ours), float(crossed), float(nested)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--campaigns", type=int, default=2000)
+    options = parser.parse_args()
+    print("| sessions | prompts | session sd | prompt sd | noise sd | length sd | ours | crossed | nested |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for scenario in SCENARIOS:
+        shares = " | ".join(f"{share:.1%}" for share in coverages(scenario, options.campaigns))
+        spreads = f"{scenario.session_sd} | {scenario.prompt_sd} | {scenario.noise_sd} | {scenario.length_sd}"
+        print(f"| {scenario.num_sessions} | {scenario.num_prompts} | {spreads} | {shares} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
