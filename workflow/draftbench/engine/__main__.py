@@ -82,9 +82,8 @@ def _launch_info(arguments: argparse.Namespace, startup_s: float) -> dict[str, A
 
 
 def _parser() -> argparse.ArgumentParser:
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("draftbench.engine", description=__doc__, formatter_class=plain)
-    parser.allow_abbrev = False
+    options: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+    parser = argparse.ArgumentParser("python -m draftbench.engine", description=__doc__, **options)
     add = parser.add_argument
     add("--model-path", type=Path, required=True, help="folder of the target and its tokenizer")
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
