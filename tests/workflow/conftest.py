@@ -1,7 +1,6 @@
 import shutil
 
 import pytest
-
 from tests.workflow.workspace import Workspace
 
 

@@ -1,9 +1,9 @@
 """A stand-in for `python -m draftbench.engine`: the same options and answers, no model, its life on record.
 
-Appends start, ready, request and stop events to $FAKE_EVENTS. Reads its behaviour, at every use, from the JSON
-object in $FAKE_BEHAVIOUR: `token_s` (pause before each chunk), and by method (`ar`, `dflash`, `ddtree-b<budget>`) one
-of `exit` (ends at once), `never-ready`, `fail` (answers 500), `lie` (names another model), `stubborn` (ignores SIGTERM),
-`out-of-memory`.
+Appends start, ready, request and stop events to $FAKE_EVENTS. Reads its behaviour, at every use, from the
+JSON object in $FAKE_BEHAVIOUR: `token_s` (pause before each chunk), and by method (`ar`, `dflash`,
+`ddtree-b<budget>`) one of `exit` (ends at once), `out-of-memory`, `never-ready`, `fail` (answers 500), `lie`
+(names another model), `die` (ends in the middle of an answer).
 """
 
 import argparse
@@ -96,6 +96,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for number in range(1, len(sizes) + 1):
             time.sleep(behaviour().get("token_s", 0.001))
+            if number > 1 and behaviour().get(METHOD) == "die":
+                os._exit(1)
             event = json.dumps(self.event(body, sizes, number))
             self.wfile.write(f"data: {event}\n\n".encode())
             self.wfile.flush()
@@ -113,13 +115,12 @@ class Handler(BaseHTTPRequestHandler):
         }
         if is_last and METHOD != "ar":
             accepted = [size - 1 for size in sizes[1:]]
+            most = max(accepted, default=0)
             meta |= {
                 "spec_verify_ct": len(accepted),
                 "spec_num_correct_drafts": sum(accepted),
                 "spec_num_proposed_drafts": 15 * len(accepted),
-                "spec_correct_drafts_histogram": [
-                    accepted.count(k) for k in range(max(accepted, default=0) + 1)
-                ],
+                "spec_correct_drafts_histogram": [accepted.count(k) for k in range(most + 1)],
             }
         return {"text": " w" * num_tokens, "output_ids": list(range(num_tokens)), "meta_info": meta}
 
@@ -138,7 +139,7 @@ def main():
         record("stop")
         os._exit(0)
 
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if kind == "stubborn" else stop)
+    signal.signal(signal.SIGTERM, stop)
     server = ThreadingHTTPServer(("127.0.0.1", OPTIONS.port), Handler)
     record("ready")
     server.serve_forever()

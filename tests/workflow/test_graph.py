@@ -1,8 +1,13 @@
 """What runs, in which order, and what does not: the real Snakefile with a fake engine."""
 
+import json
+import time
 from itertools import groupby
 
 from tests.workflow.workspace import small_campaign
+
+from draftbench.config import load_campaign
+from draftbench.plan import Plan
 
 EVERYTHING = {"stage": 1, "start": 3, "measure": 6, "summarise": 1, "figures": 1, "typeset": 1}
 ONE_CELL = {"stage": 1, "start": 1, "measure": 1, "summarise": 1, "figures": 1, "typeset": 1}
@@ -93,14 +98,11 @@ def test_comments_in_scripts_rerun_only_what_reads_them(finished):
     assert finished.pending() == REPORT_ONLY
 
 
-def test_sessions_come_one_after_the_other_and_are_shuffled_inside(workspace):
-    campaign = small_campaign() | {"sessions": 2, "seed": 3}
-    del campaign["workloads"]["pair"]
-    workspace.configure(campaign)
-    assert workspace.run().code == 0
-    starts = workspace.starts()
-    assert sorted(starts[:3]) == sorted(starts[3:]) == ["ar", "ddtree-b8", "dflash"]
-    assert starts[:3] != starts[3:]
+def test_services_start_in_the_plans_random_order(measured):
+    plan = Plan(load_campaign(small_campaign(), "small"), measured.path)
+    assert [f"tp1-{method}" for method in measured.starts()] == list(plan.service_order)
+    stored = {cell: json.loads(measured.result(cell).read_text())["order_index"] for cell in plan.cells}
+    assert stored == plan.order
 
 
 def test_a_campaign_file_replaces_the_default_one(workspace):
@@ -118,3 +120,14 @@ def test_several_campaign_files_are_merged_in_order(workspace):
         )
     files = ("config/config.yaml", "first.yaml", "second.yaml")
     assert workspace.pending("--configfile", *files)["start"] == 5
+
+
+def test_a_thousand_cells_are_planned_in_seconds(workspace):
+    campaign = small_campaign()
+    campaign["methods"] = {f"ddtree-b{n}": {"algorithm": "ddtree", "budget": n} for n in range(1, 101)}
+    short = campaign["workloads"]["short"]
+    campaign["workloads"] = {f"short-{n}": short | {"max_tokens": n} for n in range(1, 11)}
+    workspace.configure(campaign)
+    start_s = time.monotonic()
+    assert workspace.pending()["measure"] == 1000
+    assert time.monotonic() - start_s < 20  # 3 s alone on two cores; the tests share theirs

@@ -2,12 +2,14 @@
 
 import os
 import signal
-import subprocess
 import time
+from pathlib import Path
 
+import pytest
 from tests.workflow.test_graph import ONE_CELL
+from tests.workflow.workspace import Workspace, small_campaign
 
-SLOW = {"token_s": 0.5}
+SLOW = {"token_s": 0.15}
 CELLS = 6
 
 
@@ -21,6 +23,20 @@ def wait_for(condition, limit_s=30):
 def finish(process):
     text, _ = process.communicate(timeout=60)
     return process.returncode, text
+
+
+def measuring(workspace):
+    """Commands of this workspace that measure now."""
+    token = f"DRAFTBENCH_RUN_DIR={workspace.path}/run".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            is_measure = b"scripts/measure.py" in (entry / "cmdline").read_bytes()
+            if is_measure and token in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(entry.name)
+        except OSError:
+            continue  # it ended in between
+    return found
 
 
 def interrupted_in_a_cell(workspace, number, *, is_terminal):
@@ -41,6 +57,7 @@ def interrupted_in_a_cell(workspace, number, *, is_terminal):
 
 def test_after_kill_9_the_same_command_resumes_with_the_living_service(workspace):
     interrupted_in_a_cell(workspace, signal.SIGKILL, is_terminal=False)
+    wait_for(lambda: not measuring(workspace))
     assert len(workspace.living_servers()) == 1
     (first,) = (workspace.path / "results/small").glob("*.json")
     before = first.stat().st_mtime_ns
@@ -49,25 +66,6 @@ def test_after_kill_9_the_same_command_resumes_with_the_living_service(workspace
     assert first.stat().st_mtime_ns == before
     assert len(workspace.starts()) == 3
     assert workspace.pending() == {}
-
-
-def test_a_cell_dies_with_a_killed_snakemake(workspace):
-    interrupted_in_a_cell(workspace, signal.SIGKILL, is_terminal=False)
-    mine = str(workspace.path)
-    wait_for(
-        lambda: (
-            mine
-            not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True)
-            .stdout.replace("fake-python", "")
-            .replace(f"{mine}/models", "")
-            or not measuring(workspace)
-        )
-    )
-
-
-def measuring(workspace):
-    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in lines.splitlines() if f"{workspace.path}/scripts/measure.py" in line]
 
 
 def test_ctrl_c_stops_the_service_and_keeps_what_is_finished(workspace):
@@ -128,22 +126,50 @@ def test_a_service_that_never_gets_ready_fails_its_cells_and_the_others_run(work
     assert list((workspace.path / "results/small").glob("*.failed.json")) == []
 
 
-def test_a_cell_that_fails_says_why_in_its_logs_last_line_and_the_others_run(workspace):
-    workspace.behave(dflash="fail")
-    assert workspace.run().code == 1
-    assert len(workspace.starts()) == 3
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    """A campaign whose DFlash server answers every measurement with an error."""
+    made = Workspace(tmp_path_factory.mktemp("failed")).create()
+    made.behave(dflash="fail")
+    made.first_run = made.run()
+    yield made
+    made.clean_up()
+
+
+def test_a_cell_that_fails_says_why_in_its_logs_last_line_and_the_others_run(failed):
+    assert failed.first_run.code == 1
+    assert len(failed.starts()) == 3
     for workload in ("short", "pair"):
         cell = f"tp1-dflash.{workload}"
-        assert "a scripted fault" in workspace.log("measure", cell).splitlines()[-1]
-        assert "a scripted fault" in workspace.failure(cell)["message"]
-    assert workspace.pending() == ONE_CELL | {"measure": 2}
+        assert "a scripted fault" in failed.log("measure", cell).splitlines()[-1]
+        assert "a scripted fault" in failed.failure(cell)["message"]
+    assert failed.pending() == ONE_CELL | {"measure": 2}
 
 
-def test_the_partial_report_is_built_without_measuring(workspace):
-    workspace.behave(dflash="fail")
-    workspace.run()
-    requests = len(workspace.events("request"))
-    partial = workspace.snakemake("--cores", "1", "report/partial.pdf")
+def test_the_partial_report_is_built_without_measuring(failed):
+    num_requests = len(failed.events("request"))
+    partial = failed.snakemake("--cores", "1", "report/partial.pdf")
     assert partial.code == 0, partial.text
-    assert (workspace.path / "report/partial.pdf").exists()
-    assert len(workspace.events("request")) == requests
+    assert (failed.path / "report/partial.pdf").exists()
+    assert len(failed.events("request")) == num_requests
+
+
+def test_a_server_that_dies_in_a_cell_is_reported_and_started_again(workspace):
+    workspace.behave(dflash="die")
+    finished = workspace.run("--until", "measure")
+    assert finished.code == 1
+    assert workspace.failure("tp1-dflash.short")["reason"] == "crash"
+    assert workspace.starts().count("dflash") == 2
+    assert workspace.living_servers() == []
+
+
+def test_results_without_a_report_are_made_by_their_own_target(workspace):
+    campaign = small_campaign()
+    del campaign["methods"]["dflash"], campaign["methods"]["ddtree-b8"]
+    workspace.configure(campaign)
+    assert workspace.snakemake("--cores", "1", "measured").code == 0
+    assert sorted(path.name for path in (workspace.path / "results/small").iterdir()) == [
+        "tp1-ar.pair.json",
+        "tp1-ar.short.json",
+    ]
+    assert not (workspace.path / "report").exists()

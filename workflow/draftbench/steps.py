@@ -25,6 +25,8 @@ from draftbench.staging.stage import StagedModel, stage_model
 logger = logging.getLogger(__name__)
 CAMPAIGN_FILE = "campaign.json"
 SPECS_FILE = "specs.json"
+# In the client's sentences about requests that took too long; a request's record has no other word for it.
+LIMIT_WORDS = ("total limit of", "the idle limit")
 
 
 def write_session(session: Path, plan: Plan) -> None:
@@ -111,16 +113,20 @@ class Steps:
     def _measure(self, cell: Cell) -> CellResult:
         handle = self._ensure(cell.service)
         keeper = self._keeper
-        return measure_cell(
-            self.campaign,
-            cell,
-            spec=self.plan.specs[cell.name],
-            base_url=handle.base_url,
-            model_dir=handle.expected["model_path"],
-            order_index=self.plan.order[cell.name],
-            identify=lambda: keeper.identity(handle),
-            journal=ServiceJournal(keeper.supervisor, handle),
-        )
+        try:
+            return measure_cell(
+                self.campaign,
+                cell,
+                spec=self.plan.specs[cell.name],
+                base_url=handle.base_url,
+                model_dir=handle.expected["model_path"],
+                order_index=self.plan.order[cell.name],
+                identify=lambda: keeper.identity(handle),
+                journal=ServiceJournal(keeper.supervisor, handle),
+            )
+        except MeasurementError:
+            keeper.identity(handle)  # where the server has died, that is the reason to be told
+            raise
 
     @cached_property
     def _keeper(self) -> ServiceKeeper:
@@ -154,6 +160,8 @@ def _reason(error: DraftbenchError) -> str:
     """One word for the report."""
     if isinstance(error, ServerError):
         return error.reason
+    if isinstance(error, MeasurementError) and any(words in str(error) for words in LIMIT_WORDS):
+        return "timeout"
     return "staging" if isinstance(error, StagingError) else "error"
 
 

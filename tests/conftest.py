@@ -1,0 +1,44 @@
+"""Fixtures that several test packages share."""
+
+import contextlib
+import socket
+from pathlib import Path
+
+import pytest
+
+from draftbench.campaign_file import read_campaign, read_mapping
+from draftbench.staging.place import campaign_root
+from draftbench.staging.stage import StagedModel, stage_model
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def staged_model() -> StagedModel:
+    """The default campaign's real target and drafter, where campaigns stage them too."""
+    path = ROOT / "config" / "config.yaml"
+    campaign = read_campaign([path], read_mapping(path))
+    (model,) = campaign.models.values()
+    with contextlib.chdir(ROOT):  # sources are relative to it
+        return stage_model(model, campaign_root(campaign), campaign.methods)
+
+
+@pytest.fixture(scope="session")
+def staged_target(staged_model: StagedModel) -> Path:
+    """Folder of the real target, SmolLM2-135M-Instruct in float32."""
+    return staged_model.target_dir
+
+
+@pytest.fixture(scope="session")
+def staged_drafter(staged_model: StagedModel) -> Path:
+    """Folder of the real DFlash drafter."""
+    assert staged_model.drafter_dir is not None
+    return staged_model.drafter_dir
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of this host that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
