@@ -1,0 +1,178 @@
+"""A campaign that does not fit is refused in one sentence: file, key, expected, got, what to do."""
+
+import copy
+import re
+
+import pytest
+import yaml
+
+from draftbench.campaign_file import read_campaign, read_mapping
+from draftbench.config import Campaign, cells, load_campaign, services
+from draftbench.errors import ConfigError
+
+DELETE = object()
+
+
+def campaign():
+    return {
+        "campaign": "small",
+        "models": {"tiny": {"target": {"source": "path:target"}, "drafter": {"source": "path:drafter"}}},
+        "engine": {"kind": "embedded"},
+        "methods": {"ar": {"algorithm": "ar"}, "tree": {"algorithm": "ddtree", "budget": 4}},
+        "workloads": {
+            "short": {"kind": "single", "prompts": "prompts.yaml", "max_tokens": 4},
+            "pair": {
+                "kind": "concurrency",
+                "prompts": "prompts.yaml",
+                "concurrency": 2,
+                "num_requests": 4,
+                "max_tokens": 4,
+            },
+        },
+        "warmup": {"prompts": "warmup.yaml", "max_tokens": 2},
+        "only": {},
+    }
+
+
+def changed(key, value):
+    values = copy.deepcopy(campaign())
+    *parents, last = key.split(".")
+    place = values
+    for parent in parents:
+        place = place[parent]
+    if value is DELETE:
+        del place[last]
+    else:
+        place[last] = value
+    return values
+
+
+def refusal(values):
+    with pytest.raises(ConfigError) as error:
+        load_campaign(values, "config/some.yaml")
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("repeat", 2, "a known key, got 'repeat'; did you mean 'repeats'?"),
+        ("methods.tree.budgett", 2, "a known key, got 'budgett'; did you mean 'budget'?"),
+        ("workloads.short.max_tokns", 2, "a known key, got 'max_tokns'; did you mean 'max_tokens'?"),
+        ("models.tiny.zzz", 2, "one of the keys target, drafter, got 'zzz'; remove it, see config/README.md"),
+        ("repeats", "2", "a whole number, got '2'"),
+        ("repeats", 2.5, "a whole number, got 2.5"),
+        ("workloads.short.ignore_eos", "maybe", "true or false, got 'maybe'"),
+        ("models", 3, "a mapping, got 3"),
+        ("tp", 3, "a list, got 3"),
+        ("tp", [1, 1], "each size once, got [1, 1]"),
+        ("methods", {}, "at least one entry, got {}"),
+        ("warmup", DELETE, "a value, got nothing; add the key"),
+        ("models.tiny.drafter", DELETE, "a drafter, which method tree needs, got nothing"),
+        (
+            "models.tiny.target.source",
+            "github:x",
+            "pypi:<name>==<version>, hf:<repo>@<revision> or path:<directory>, got 'github:x'",
+        ),
+        ("methods.tree.budget", 0, "a number greater than or equal to 1, got 0"),
+        ("methods.tree.budget", DELETE, "the number of tree nodes, at least 1, for algorithm ddtree"),
+        ("methods.ar.budget", 3, "no budget for algorithm ar, which has no tree, got 3"),
+        ("methods.ar.algorithm", "eagle", "'ar', 'dflash' or 'ddtree', got 'eagle'"),
+        ("methods.DDTree", {"algorithm": "ar"}, "lower-case words joined by hyphens, got 'DDTree'"),
+        ("port", 80, "a number greater than or equal to 1024, got 80"),
+        ("only.shor", {}, "a workload (short, pair), got 'shor'"),
+        ("workloads.pair.num_requests", 1, "at least 2, so that concurrency 2 is ever reached, got 1"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_was_expected(key, value, expected):
+    assert refusal(changed(key, value)).startswith(f"config/some.yaml: {key}: expected {expected}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("workloads.short.kind", "singel", "workloads.short: expected kind to be one of 'single', 'agentic'"),
+        ("engine.kind", "vllm", "engine: expected kind to be one of 'embedded', 'sglang', got 'vllm'"),
+        ("limits", {"ready_s": -1}, "limits.ready_s: expected a number greater than 0, got -1"),
+        ("only.short", {"methods": ["eagle"]}, "only.short.methods: expected one of ar, tree, got 'eagle'"),
+    ],
+)
+def test_a_wrong_value_inside_a_section_is_named_too(key, value, sentence):
+    assert refusal(changed(key, value)).startswith(f"config/some.yaml: {sentence}")
+
+
+def test_a_refusal_is_one_line_that_says_what_to_do():
+    text = refusal(changed("methods.tree.budget", 0))
+    assert "\n" not in text
+    assert text.endswith("; correct the key, see config/README.md")
+
+
+def test_further_errors_are_counted():
+    values = changed("repeats", "2")
+    values["seed"] = "x"
+    assert refusal(values).endswith("(1 more like this)")
+
+
+def write(path, values):
+    path.write_text(values if isinstance(values, str) else yaml.safe_dump(values, sort_keys=False))
+    return path
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_lines(tmp_path):
+    text = "campaign: a\nmethods:\n  ar: {algorithm: ar}\n  ar: {algorithm: dflash}\n"
+    path = write(tmp_path / "twice.yaml", text)
+    with pytest.raises(ConfigError, match=r"twice.yaml: ar: expected the key once.*lines 3 and 4"):
+        read_mapping(path)
+
+
+def test_a_merged_mapping_may_overwrite_its_keys(tmp_path):
+    path = write(tmp_path / "merge.yaml", "a: &a {x: 1, y: 1}\nb: {<<: *a, x: 2}\n")
+    assert read_mapping(path)["b"] == {"x": 2, "y": 1}
+
+
+@pytest.mark.parametrize("text", ["- a list\n", "a: [unclosed\n", "a: \x00\n"])
+def test_a_file_that_is_no_mapping_is_refused_by_name(tmp_path, text):
+    with pytest.raises(ConfigError, match=re.escape(str(tmp_path / "odd.yaml"))):
+        read_mapping(write(tmp_path / "odd.yaml", text))
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match=r"none.yaml: expected a readable YAML file"):
+        read_mapping(tmp_path / "none.yaml")
+
+
+def test_the_file_with_the_wrong_key_is_named_among_several(tmp_path):
+    first = write(tmp_path / "first.yaml", campaign())
+    second = write(tmp_path / "second.yaml", {"methods": {"tree": {"budget": 0}}})
+    third = write(tmp_path / "third.yaml", {"repeats": 2})
+    merged = changed("methods.tree.budget", 0) | {"repeats": 2}
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(second))}: methods.tree.budget"):
+        read_campaign([first, second, third], merged)
+
+
+def test_a_wrong_key_of_the_command_line_is_told_from_the_files(tmp_path):
+    path = write(tmp_path / "first.yaml", campaign())
+    with pytest.raises(ConfigError, match=r"^--config on the command line: repeat:"):
+        read_campaign([path], campaign() | {"repeat": 2})
+
+
+def test_services_are_named_by_model_only_where_there_are_several():
+    one = load_campaign(campaign(), "one")
+    assert [service.name for service in services(one)] == ["tp1-ar", "tp1-tree"]
+    values = campaign() | {"sessions": 2}
+    values["models"]["other"] = values["models"]["tiny"]
+    names = [service.name for service in services(load_campaign(values, "two"))]
+    assert names[0] == "tiny-tp1-ar"
+    assert names[-1] == "other-tp1-tree-s2"
+    assert len(set(names)) == 8
+
+
+def test_only_leaves_a_workload_out():
+    values = campaign() | {"tp": [1, 2], "only": {"pair": {"tp": [2], "methods": ["tree"]}}}
+    names = [cell.name for cell in cells(load_campaign(values, "some"))]
+    assert names == ["tp1-ar.short", "tp1-tree.short", "tp2-ar.short", "tp2-tree.short", "tp2-tree.pair"]
+
+
+def test_a_campaign_survives_json():
+    made = load_campaign(campaign(), "some")
+    assert Campaign.model_validate_json(made.model_dump_json()) == made

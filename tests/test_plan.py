@@ -1,0 +1,113 @@
+"""The plan: what a cell's spec holds, in which order cells come, what a stored result says of itself."""
+
+import json
+
+import pytest
+import yaml
+from tests.test_campaign import campaign
+
+from draftbench.config import load_campaign
+from draftbench.errors import ConfigError
+from draftbench.plan import HEAD_BYTES, Plan, stored_spec
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("prompts", "warmup"):
+        prompts = {"prompts": [{"id": name, "type": "prose", "text": name}]}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(prompts))
+    return tmp_path
+
+
+def plan(root, **changes):
+    return Plan(load_campaign(campaign() | changes, "some"), root)
+
+
+def several(**changes):
+    methods = {f"tree-b{n}": {"algorithm": "ddtree", "budget": n} for n in range(1, 9)}
+    models = {name: campaign()["models"]["tiny"] for name in ("a", "b")}
+    return {"methods": methods, "models": models, "sessions": 2, **changes}
+
+
+def test_a_spec_is_plain_json(root):
+    specs = plan(root).specs
+    assert json.loads(json.dumps(specs)) == specs
+
+
+def test_a_changed_budget_changes_that_methods_specs_only(root):
+    before = plan(root).specs
+    after = plan(
+        root, methods={"ar": {"algorithm": "ar"}, "tree": {"algorithm": "ddtree", "budget": 5}}
+    ).specs
+    assert [name for name in before if before[name] != after[name]] == ["tp1-tree.short", "tp1-tree.pair"]
+
+
+def test_a_changed_prompt_changes_the_specs(root):
+    before = plan(root).specs
+    prompts = root / "prompts.yaml"
+    prompts.write_text(prompts.read_text() + "# a comment\n")
+    assert plan(root).specs == before
+    prompts.write_text(prompts.read_text().replace("text: prompts", "text: other"))
+    assert plan(root).specs != before
+
+
+@pytest.mark.parametrize(
+    "change", [{"limits": {"ready_s": 7}}, {"port": 4000}, {"staging_root": "x"}, {"description": "x"}]
+)
+def test_where_and_how_long_is_no_part_of_a_spec(root, change):
+    assert plan(root, **change).specs == plan(root).specs
+
+
+def test_a_missing_prompt_file_is_named(root):
+    (root / "prompts.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"prompts.yaml: expected a readable YAML file.*correct its name"):
+        _ = plan(root).specs
+
+
+def test_the_order_holds_every_cell_once_and_follows_the_seed(root):
+    first = plan(root, **several()).order
+    assert sorted(first.values()) == list(range(len(plan(root, **several()).cells)))
+    assert plan(root, **several()).order == first
+    assert plan(root, **several(seed=1)).order != first
+
+
+def test_a_service_is_drained_before_the_next_and_a_model_before_the_next(root):
+    made = plan(root, **several())
+    cells = [made.cells[name] for name in sorted(made.order, key=made.order.__getitem__)]
+    for facts in (
+        [(cell.service.session,) for cell in cells],
+        [(cell.service.session, cell.service.model) for cell in cells],
+        [cell.service.name for cell in cells],
+    ):
+        runs = [fact for number, fact in enumerate(facts) if number == 0 or facts[number - 1] != fact]
+        assert len(runs) == len(set(runs))
+
+
+def test_sessions_differ_in_their_order(root):
+    made = plan(root, **several())
+    ordered = sorted(made.service_order, key=made.service_order.__getitem__)
+    half = len(ordered) // 2
+    assert [name.removesuffix("-s2") for name in ordered[half:]] != ordered[:half]
+
+
+def test_a_stored_spec_is_found_at_the_head_of_a_large_file(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text('{"cell": "x", "spec": {"tp": 1}, "chunks": [' + "1, " * HEAD_BYTES)
+    assert stored_spec(path) == {"tp": 1}
+
+
+def test_a_stored_spec_beyond_the_head_is_found_too(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({"text": "x" * HEAD_BYTES, "spec": {"tp": 1}}))
+    assert stored_spec(path) == {"tp": 1}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"spec": 3}', '{"cell": "x"}', "\xff"])
+def test_a_damaged_result_has_no_spec(tmp_path, text):
+    path = tmp_path / "result.json"
+    path.write_bytes(text.encode("latin-1"))
+    assert stored_spec(path) is None
+
+
+def test_a_missing_result_has_no_spec(tmp_path):
+    assert stored_spec(tmp_path / "result.json") is None
