@@ -6,6 +6,7 @@ snakemake -n                                              what is still to be do
 snakemake --cores 1 report/bench.pdf --forcerun results/cpu/tp1-dflash.long.json
 snakemake --cores 1 report/partial.pdf                    the report, with its holes named
 snakemake --cores 1 measured                              all results, no report
+snakemake --cores 1 preflight                             everything that stands in the way of a run
 """
 
 from snakemake.utils import min_version
@@ -23,6 +24,7 @@ include: "workflow/rules/stage.smk"
 include: "workflow/rules/service.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/preflight.smk"
 
 
 localrules:

@@ -164,7 +164,7 @@ def _occupied(gpu: Gpu, level_mib: int) -> _Problem | None:
     living = [pid for pid in gpu.pids if host.start_ticks(pid) is not None]
     if living:
         pid = living[0]
-        who = f"process {pid} of user {_owner(pid)} ({proc.command(pid)})"
+        who = f"process {pid} of user {owner(pid)} ({proc.command(pid)})"
         fact = f"expected GPU {gpu.index} to be free, but {who} computes on it"
         return _Problem(fact, "wait for it, or end it if it is yours", is_living=True)
     if gpu.used_mib > level_mib:
@@ -178,7 +178,8 @@ def _occupied(gpu: Gpu, level_mib: int) -> _Problem | None:
     return None
 
 
-def _owner(pid: int) -> str:
+def owner(pid: int) -> str:
+    """Name of the user whose process it is, for sentences."""
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
     except OSError:

@@ -86,7 +86,7 @@ class SystemdSupervisor:
 
     def owns(self, handle: ServiceHandle, pid: int) -> bool:
         """Whether a process belongs to the service; see `Supervisor`."""
-        return host.start_ticks(pid) is not None and handle.spawned.unit in _control_groups(pid)
+        return host.start_ticks(pid) is not None and handle.spawned.unit in control_groups(pid)
 
     def stop(self, handle: ServiceHandle, limit_s: float) -> None:
         """End all its processes, keep its journal as a file; see `Supervisor`."""
@@ -180,7 +180,7 @@ def _why(state: UnitState) -> str:
     return text.format(status=state.exit_status)
 
 
-def _control_groups(pid: int) -> set[str]:
+def control_groups(pid: int) -> set[str]:
     """Names of the control groups that a process is in, innermost and outer ones."""
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text()
@@ -190,7 +190,7 @@ def _control_groups(pid: int) -> set[str]:
 
 
 def _members(unit: str) -> list[int]:
-    return proc.living(lambda pid: unit in _control_groups(pid))
+    return proc.living(lambda pid: unit in control_groups(pid))
 
 
 def _number(text: str | None) -> int | None:

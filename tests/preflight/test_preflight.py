@@ -1,0 +1,206 @@
+"""All that stands in the way of a campaign is told at once, before anything runs."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers.fake_gpus import FakeGpus
+
+from draftbench.config import Campaign
+from draftbench.errors import ConfigError
+from draftbench.preflight.checklist import Findings, listed, require_ready, run_checks, service_checks
+from draftbench.preflight.forecast import hours_note
+
+VERSIONS = {"sglang": "0.5.17", "torch": "2.11.0", "transformers": "5.12.1"}
+FACTS = {"versions": VERSIONS, "plugins": ["ddtree"], "cuda": "13.0", "num_gpus": 8, "error": None}
+SHAPE = {
+    "hidden_factor": 4,
+    "num_layers": 8,
+    "intermediate_size": 512,
+    "num_attention_heads": 48,
+    "num_key_value_heads": 16,
+}
+
+
+class Host:
+    """A host of eight fake GPUs with a fake SGLang, and a campaign for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.gpus = FakeGpus(folder).install()
+        for name in ("target", "drafter"):
+            (folder / name).mkdir()
+            (folder / name / "weights").write_bytes(b"w" * 1000)
+        for name, word in (("prompts", "measured"), ("warmup", "warm")):
+            prompt = {"id": word, "type": "prose", "text": f"a {word} text"}
+            (folder / f"{name}.yaml").write_text(json.dumps({"prompts": [prompt]}))
+        self.have_python(FACTS)
+
+    def have_python(self, facts: dict[str, Any], code: int = 0) -> None:
+        tool = self.folder / "python"
+        tool.write_text(f"#!/bin/sh\necho '{json.dumps(facts)}'\nexit {code}\n")
+        tool.chmod(0o755)
+
+    def campaign(self, **changes: Any) -> Campaign:
+        source = {"scale_to": SHAPE, "size_bytes": 2000}
+        values: dict[str, Any] = {
+            "campaign": "test",
+            "models": {
+                "m": {
+                    "target": {"source": f"path:{self.folder}/target"} | source,
+                    "drafter": {"source": f"path:{self.folder}/drafter"} | source,
+                }
+            },
+            "engine": {"kind": "sglang", "version": "0.5.17", "python": str(self.folder / "python")},
+            "tp": [1, 4, 8],
+            "methods": {
+                "ar": {"algorithm": "ar"},
+                "dflash": {"algorithm": "dflash"},
+                "ddtree-b16": {"algorithm": "ddtree", "budget": 16},
+            },
+            "workloads": {
+                "short": {"kind": "single", "prompts": f"{self.folder}/prompts.yaml", "max_tokens": 600}
+            },
+            "warmup": {"prompts": f"{self.folder}/warmup.yaml", "max_tokens": 8},
+            "staging_root": str(self.folder / "staged"),
+        }
+        for key, value in changes.items():
+            values[key] = values[key] | value if isinstance(value, dict) and key in values else value
+        return Campaign.model_validate(values)
+
+    def check(self, **changes: Any) -> Findings:
+        campaign = self.campaign(**changes)
+        return run_checks(campaign, service_checks(campaign))
+
+    def problem(self, **changes: Any) -> str:
+        """The one problem that is found."""
+        (problem,) = self.check(**changes).problems
+        return problem
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host(tmp_path)
+    monkeypatch.setenv("PATH", made.gpus.path)
+    monkeypatch.setenv("DRAFTBENCH_RUN_DIR", str(tmp_path / "run"))
+    return made
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "train.py"]) as process:
+        yield process.pid
+        process.kill()
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_host_that_is_ready_has_no_problems(machine: Host) -> None:
+    findings = machine.check()
+    assert findings.problems == []
+    assert (
+        "SGLang's environment: sglang 0.5.17, torch 2.11.0, transformers 5.12.1, CUDA 13.0" in findings.notes
+    )
+
+
+def test_all_problems_are_told_in_one_list(machine: Host, stranger: int, taken_port: int) -> None:
+    machine.gpus.show({5: [stranger]})
+    machine.have_python(FACTS | {"versions": VERSIONS | {"sglang": "0.5.19"}})
+    campaign = machine.campaign(tp=[1, 3, 8], port=taken_port)
+    with pytest.raises(ConfigError) as caught:
+        require_ready(campaign, needs_services=True, needs_tex=False)
+    first, *lines = str(caught.value).splitlines()
+    assert first == "4 problems"
+    parts = (f"1. port {taken_port}", "a multiple of tp 3", "GPU 5", "got 0.5.19")
+    assert [part in line for part, line in zip(parts, lines, strict=True)] == [True] * 4
+
+
+def test_a_single_problem_is_one_sentence() -> None:
+    assert listed(["expected this, got that; do so"]) == "expected this, got that; do so"
+
+
+def test_too_few_gpus_are_found(machine: Host) -> None:
+    FakeGpus(machine.folder, num_gpus=2).show()
+    assert machine.problem() == "expected 8 GPUs for tp 8, got 2; lower tp in the campaign"
+
+
+def test_a_foreign_job_is_found_with_its_owner(machine: Host, stranger: int) -> None:
+    machine.gpus.show({5: [stranger]})
+    assert f"GPU 5 to be free, but process {stranger} of user" in machine.problem()
+
+
+def test_a_server_of_this_run_directory_is_no_stranger(machine: Host) -> None:
+    environment = os.environ | {"DRAFTBENCH_SERVICE_TOKEN": f"{machine.folder}/run:0123"}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as own:
+        machine.gpus.show({0: [own.pid]})
+        problems = machine.check().problems
+        own.kill()
+    assert problems == []
+
+
+def test_weights_that_do_not_fit_into_gpu_memory_are_found(machine: Host) -> None:
+    huge = {"source": f"path:{machine.folder}/target", "scale_to": SHAPE, "size_bytes": 200_000_000_000}
+    problems = machine.check(models={"m": {"target": huge, "drafter": huge}}).problems
+    assert any("at most 82 GB of weights a GPU" in p and "got 400 GB at tp 1" in p for p in problems)
+
+
+def test_heads_that_do_not_split_are_found(machine: Host) -> None:
+    assert machine.problem(tp=[5]) == (
+        "models.m.target: num_attention_heads: expected a multiple of tp 5, got 48; "
+        "remove that TP size or take another shape"
+    )
+
+
+def test_another_version_of_sglang_is_found(machine: Host) -> None:
+    assert "expected SGLang 0.5.20 in the environment" in machine.problem(engine={"version": "0.5.20"})
+
+
+def test_an_unknown_version_is_found(machine: Host) -> None:
+    assert "engine.version: expected an SGLang release" in machine.problem(engine={"version": "1.0"})
+
+
+def test_cuda_that_does_not_start_is_found_with_the_missing_device(machine: Host) -> None:
+    machine.have_python(FACTS | {"error": "RuntimeError: CUDA unknown error"})
+    problem = machine.problem()
+    assert "expected CUDA to compute" in problem
+    assert "RuntimeError: CUDA unknown error" in problem
+    assert Path("/dev/nvidia-uvm").exists() or "/dev/nvidia-uvm is missing" in problem
+
+
+def test_a_missing_plugin_is_found_when_trees_are_asked_for(machine: Host) -> None:
+    machine.have_python(FACTS | {"plugins": []})
+    assert "install workflow/sglang_ddtree there" in machine.problem()
+    assert machine.check(methods={"ddtree-b16": {"algorithm": "dflash"}}).problems == []
+
+
+def test_an_interpreter_that_does_not_run_is_found(machine: Host) -> None:
+    assert "expected /nowhere/python to run" in machine.problem(engine={"python": "/nowhere/python"})
+
+
+def test_a_model_that_is_missing_is_found(machine: Host) -> None:
+    gone = {"target": {"source": "path:/nowhere/model", "scale_to": SHAPE, "size_bytes": 1}, "drafter": None}
+    methods = {name: {"algorithm": "ar"} for name in ("ar", "dflash", "ddtree-b16")}
+    problems = machine.check(models={"m": gone}, methods=methods).problems
+    assert any("path:/nowhere/model: expected a directory" in problem for problem in problems)
+
+
+def test_room_that_is_missing_is_found(machine: Host) -> None:
+    huge = {"source": f"path:{machine.folder}/target", "scale_to": SHAPE, "size_bytes": 10**18}
+    problems = machine.check(models={"m": {"target": huge, "drafter": huge}}).problems
+    assert any("GiB of room for the models of campaign test" in problem for problem in problems)
+
+
+def test_the_forecast_counts_cells_starts_and_hours(machine: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(machine.folder)
+    # 9 services of one cell: 600 tokens and 3 warm-up batches of 8 at 60 tok/s, 150 s a start
+    assert hours_note(machine.campaign()).startswith("9 of 9 cells pending, 9 service starts, about 0.4 h")

@@ -1,0 +1,103 @@
+"""What every campaign needs: prompts, models, room, a port, TeX."""
+
+import shutil
+
+from draftbench import host
+from draftbench.client.prompts import check_disjoint, load_prompts, load_scenario
+from draftbench.config import AgenticWorkload, Campaign
+from draftbench.errors import ConfigError, StagingError
+from draftbench.servers.guards import refuse_taken_port
+from draftbench.servers.lifecycle import ServiceKeeper
+from draftbench.staging.fit import require_fit
+from draftbench.staging.place import (
+    campaign_root,
+    config_folder,
+    missing_bytes,
+    require_campaign_room,
+    sources,
+)
+from draftbench.staging.room import GIB, available_memory_bytes
+from draftbench.staging.sources import require_source
+
+# The TeX programs and the file without which the report cannot be typeset.
+TEX_PROGRAMS = ("pdflatex", "kpsewhich")
+# Beside models in memory, for the processes of one server.
+SERVER_MEMORY_BYTES = 4 << 30
+
+
+def check_prompts(campaign: Campaign) -> None:
+    """Every prompt and scenario file fits, and none is used both to warm up and to measure.
+
+    Raises:
+        ConfigError: one does not.
+    """
+    warmup = load_prompts(campaign.warmup.prompts)
+    for workload in campaign.workloads.values():
+        if isinstance(workload, AgenticWorkload):
+            texts = load_scenario(workload.scenario, workload.num_turns).turns
+        else:
+            texts = [prompt.text for prompt in load_prompts(workload.prompts)]
+        check_disjoint(warmup, texts, campaign.warmup.prompts)
+
+
+def check_models(campaign: Campaign) -> None:
+    """Local sources exist; drafters fit where both configurations are at hand.
+
+    Raises:
+        StagingError: one does not.
+    """
+    for source in sources(campaign):
+        require_source(source)
+    root = campaign_root(campaign)
+    for model in campaign.models.values():
+        target = config_folder(model.target, root)
+        drafter = config_folder(model.drafter, root) if model.drafter is not None else None
+        if target is not None and drafter is not None:
+            require_fit(target, drafter, campaign.methods)
+
+
+def check_room(campaign: Campaign) -> None:
+    """All models fit where they are staged; in memory, beside a server.
+
+    Raises:
+        StagingError: they do not.
+    """
+    require_campaign_room(campaign)
+    root = campaign_root(campaign)
+    missing = missing_bytes(campaign, root)
+    available = available_memory_bytes()
+    needed = missing + SERVER_MEMORY_BYTES
+    if missing and host.TMPFS in root.parents and available < needed:
+        raise StagingError(
+            f"{root}: expected {needed / GIB:.1f} GiB of free memory for models and a server, "
+            f"got {available / GIB:.1f} GiB; set staging_root in the campaign to a directory on a disk"
+        )
+
+
+def check_port(campaign: Campaign) -> None:
+    """A fixed port is free, or our own service listens there.
+
+    Raises:
+        ServerError: a stranger does.
+    """
+    if campaign.port == "auto":
+        return
+    keeper = ServiceKeeper(campaign)
+    present = keeper.current()
+    if present is None or present.port != campaign.port or not keeper.is_alive(present):
+        refuse_taken_port(campaign.port)
+
+
+def check_tex(_campaign: Campaign) -> None:
+    """TeX is installed.
+
+    Raises:
+        ConfigError: it is not; the sentence names the packages.
+    """
+    missing = [program for program in TEX_PROGRAMS if shutil.which(program) is None]
+    if missing:
+        raise ConfigError(
+            f"expected {missing[0]} of TeX Live, got no such program on PATH; install the packages in "
+            "envs/apt.txt (sudo apt-get install texlive-latex-recommended texlive-pictures lmodern), "
+            "or measure without a report: snakemake --cores 1 measured"
+        )

@@ -1,0 +1,144 @@
+"""What SGLang needs: an environment in which CUDA computes, a launch line it accepts, shapes that split."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from draftbench.config import Campaign, SglangEngine, Source
+from draftbench.errors import ConfigError
+from draftbench.plan import Plan
+from draftbench.servers.sglang import build_sglang_launch
+from draftbench.servers.sglang_flags import find_flag_table
+from draftbench.staging.place import campaign_root, config_folder
+
+PROBE_LIMIT_S = 180.0
+UVM = Path("/dev/nvidia-uvm")
+PLUGIN_GROUP = "sglang.srt.plugins"
+# Runs under the interpreter of SGLang's environment, which need not have this package.
+PROBE = f"""
+import importlib.metadata as metadata, json
+facts = {{"versions": {{}}, "error": None}}
+for name in ("sglang", "torch", "transformers", "sglang-kernel", "flashinfer-python"):
+    try:
+        facts["versions"][name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        facts["versions"][name] = None
+facts["plugins"] = [point.name for point in metadata.entry_points(group="{PLUGIN_GROUP}")]
+try:
+    import torch
+    facts["cuda"] = torch.version.cuda
+    facts["num_gpus"] = torch.cuda.device_count()
+    torch.ones(1, device="cuda").item()
+except Exception as error:
+    facts["error"] = type(error).__name__ + ": " + str(error).splitlines()[0]
+print(json.dumps(facts))
+"""
+
+
+def check_launches(campaign: Campaign, engine: SglangEngine) -> None:
+    """Every service has a launch line that its SGLang version accepts.
+
+    Raises:
+        ConfigError: one has not.
+    """
+    for service in Plan(campaign).services.values():
+        method = campaign.methods[service.method]
+        drafter = None if method.algorithm == "ar" else Path("drafter")
+        build_sglang_launch(
+            engine, method, Path("target"), drafter, tp=service.tp, port=0, seed=campaign.seed
+        )
+
+
+def check_tensor_parallel(campaign: Campaign, _engine: SglangEngine) -> None:
+    """Heads and intermediate units of target and drafter split over every TP size without a remainder.
+
+    Models whose configuration is not at hand yet are told by the server itself.
+
+    Raises:
+        ConfigError: a shape does not split.
+    """
+    root = campaign_root(campaign)
+    for name, model in campaign.models.items():
+        for role, source in (("target", model.target), ("drafter", model.drafter)):
+            shape = _shape(source, root) if source is not None else None
+            for tp in campaign.tp if shape else ():
+                for key, size in (shape or {}).items():
+                    # SGLang repeats KV heads where there are fewer of them than GPUs.
+                    if size % tp and not (key == "num_key_value_heads" and tp % size == 0):
+                        raise ConfigError(
+                            f"models.{name}.{role}: {key}: expected a multiple of tp {tp}, got {size}; "
+                            "remove that TP size or take another shape"
+                        )
+
+
+def check_environment(campaign: Campaign, engine: SglangEngine) -> str:
+    """CUDA computes, and SGLang is there in the campaign's version; the note has all versions.
+
+    Raises:
+        ConfigError: something is missing or another version; the sentence says what to do.
+    """
+    facts = probe(engine)
+    versions = facts["versions"]
+    release = find_flag_table(engine.version).release
+    if versions["sglang"] is None or (release is not None and versions["sglang"] != release):
+        raise ConfigError(
+            f"engine.version: expected SGLang {engine.version} in the environment of {engine.python}, got "
+            f"{versions['sglang'] or 'none'}; install it there or correct engine.version or engine.python"
+        )
+    if facts["error"] is not None:
+        raise ConfigError(
+            f"expected CUDA to compute in the environment of {engine.python}, got {facts['error']}; "
+            f"{_remedy()}"
+        )
+    drafts_trees = any(method.algorithm == "ddtree" for method in campaign.methods.values())
+    if drafts_trees and release is not None and not any("ddtree" in name for name in facts["plugins"]):
+        raise ConfigError(
+            f"methods: expected the plugin sglang-ddtree in the environment of {engine.python} for ddtree, "
+            f"got {', '.join(facts['plugins']) or 'no plugin'}; install workflow/sglang_ddtree there"
+        )
+    known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    return f"{known}, CUDA {facts['cuda']}"
+
+
+def probe(engine: SglangEngine) -> dict[str, Any]:
+    """What the interpreter of SGLang's environment says of itself; see `PROBE`.
+
+    Raises:
+        ConfigError: it does not run.
+    """
+    try:
+        done = subprocess.run(
+            [engine.python, "-c", PROBE],
+            env=os.environ | engine.environment,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_LIMIT_S,
+            check=False,
+        )
+        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        raise ConfigError(
+            f"engine.python: expected {engine.python} to run and to import its packages, got: {error}; "
+            "correct it, see envs/sglang.txt"
+        ) from None
+    return facts
+
+
+def _remedy() -> str:
+    if not UVM.exists():
+        return f"{UVM} is missing: give the container that device, or run nvidia-modprobe -u -c 0 on the host"
+    return "compare the driver (nvidia-smi) with the CUDA version of torch there"
+
+
+def _shape(source: Source, root: Path) -> dict[str, int] | None:
+    keys = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
+    if source.scale_to is not None:
+        return {key: source.scale_to[key] for key in keys if key in source.scale_to}
+    folder = config_folder(source, root)
+    if folder is None:
+        return None
+    config = json.loads((folder / "config.json").read_text())
+    config = config.get("text_config", config)
+    return {key: config[key] for key in keys if key in config}
