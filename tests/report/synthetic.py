@@ -182,7 +182,8 @@ def make_identity(cell, shape):
         server_info={"dtype": "bfloat16"},
         environment={
             "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
-            "hardware": {"cpu": host, "memory_bytes": 25769803776},
+            "cpu": {"model": host, "num_usable_cores": 2},
+            "memory_bytes": 25769803776,
             "target_sha256": "0123456789abcdef" * 4,
         },
     )

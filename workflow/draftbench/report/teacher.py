@@ -9,6 +9,7 @@ from torch import Tensor
 from draftbench.engine.cache import KVCache
 from draftbench.engine.config import read_target_config
 from draftbench.engine.factory import resolve_dtype
+from draftbench.engine.layers import causal_bias
 from draftbench.engine.llama import Llama, Rows
 from draftbench.engine.serving.tokenizer import Tokenizer
 from draftbench.engine.weights import WeightReader
@@ -46,8 +47,7 @@ class Teacher:
         """The target's logits before each output token, [len(output_ids), V] float32."""
         token_ids = torch.tensor([*prompt_ids, *output_ids[:-1]])
         places = torch.arange(len(token_ids))
-        causal = torch.zeros(len(token_ids), len(token_ids), dtype=self._cache.rows.dtype)
-        causal.masked_fill_(places[None, :] > places[:, None], float("-inf"))
+        causal = causal_bias(len(token_ids), 0, self._cache.rows.dtype, places.device)
         rows = Rows(token_ids, places, [self._cache.window(0, len(token_ids), causal)])
         logits, _ = self._model.forward(rows, places[len(prompt_ids) - 1 :])
         return logits.float()

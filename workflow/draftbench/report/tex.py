@@ -51,6 +51,8 @@ _BEYOND_ASCII = {
     "\u00a0": "~",
 }
 
+# Letters of Latin-1 and Latin Extended-A that LaTeX's T1 encoding does not set up.
+_WITHOUT_GLYPH = frozenset({0x126, 0x127, 0x138, 0x13F, 0x140, 0x149, 0x166, 0x167})
 MAX_RUN = 16
 """Characters without a place to break, at most, in text for narrow columns."""
 
@@ -81,8 +83,8 @@ def _escape(character: str) -> str:
         return " "
     code = ord(character)
     is_latin_letter = 0xC0 <= code <= 0x17E and unicodedata.category(character) in {"Lu", "Ll"}
-    has_glyph = is_latin_letter and code not in {0x108, 0x109, 0x126, 0x127, 0x138, 0x149, 0x166, 0x167}
-    return character if code < 128 or has_glyph else f"U+{code:04X}"
+    is_printable = code < 128 or (is_latin_letter and code not in _WITHOUT_GLYPH)
+    return character if is_printable else f"U+{code:04X}"
 
 
 def breakable(value: Any) -> Raw:

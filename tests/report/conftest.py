@@ -1,0 +1,26 @@
+import shutil
+
+import pytest
+from synthetic import Shape, campaign_values, write_campaign
+
+from draftbench.report.summarise import summarise
+
+
+@pytest.fixture
+def summarised(tmp_path):
+    """Write a campaign's files and summarise them: `summarised(shape, is_partial=True, sessions=3)`."""
+
+    def run(shape=None, *, is_partial=False, **changes):
+        directory = tmp_path / f"campaign-{len(list(tmp_path.iterdir()))}"
+        paths = write_campaign(directory, campaign_values(**changes), shape or Shape())
+        return summarise(*paths, directory / "build", is_partial=is_partial)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def needs_tex():
+    """Skip where TeX and poppler are not installed; `make test` installs them."""
+    missing = [name for name in ("latexmk", "pdflatex", "pdftotext") if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")

@@ -1,0 +1,131 @@
+import pytest
+from synthetic import Shape
+
+from draftbench.report import prose
+from draftbench.report.summary import Comparison, Evidence
+
+SETTING = ("small", 1)
+
+
+def with_overall(summary, **evidence):
+    """The summary with one comparison over all single requests, of DFlash."""
+    values = {
+        "ratio": 1.5,
+        "low": 1.2,
+        "high": 1.9,
+        "verdict": "faster",
+        "num_sessions": 3,
+        "unit": "prompt",
+        "num_units": 5,
+        "num_requests": 45,
+        "per_unit": [1.3, 1.7],
+        "per_session": [1.4, 1.5, 1.6],
+        "half_width": 0.2,
+    }
+    row = Comparison(
+        model="small",
+        tp=1,
+        method="dflash",
+        workload=None,
+        evidence=Evidence(**(values | evidence)),
+        mark=None,
+        reason=None,
+        num_excluded_sessions=0,
+    )
+    return summary.model_copy(update={"comparisons": [row]})
+
+
+@pytest.fixture
+def summary(summarised):
+    return summarised(budgets=(8,))
+
+
+def test_a_faster_method_is_recommended_with_its_interval_and_n(summary):
+    said = prose.recommendation(with_overall(summary), SETTING)
+    assert "1.50 times AR's output speed (95\u00a0% interval 1.20 to 1.90; n = 3 sessions, 5 prompts" in said
+    assert said.endswith("Deploy DFlash for single requests.")
+
+
+def test_a_slower_method_is_not_recommended(summary):
+    slower = with_overall(summary, ratio=0.7, low=0.6, high=0.8, verdict="slower")
+    said = prose.recommendation(slower, SETTING)
+    assert "DFlash is slower than AR" in said
+    assert "Stay with AR" in said
+
+
+def test_an_interval_over_1_supports_no_change(summary):
+    said = prose.recommendation(
+        with_overall(summary, ratio=1.1, low=0.9, high=1.3, verdict="cannot tell"), SETTING
+    )
+    assert "the data cannot tell" in said
+    assert "Nothing supports a change yet" in said
+    assert "Deploy" not in said
+
+
+def test_one_session_gives_an_observation_and_no_recommendation(summary):
+    said = prose.recommendation(summary, SETTING)
+    assert "in the one session measured" in said
+    assert "within one session, so no interval" in said
+    assert "not a recommendation" in said
+    assert "Deploy" not in said
+
+
+def test_without_a_number_the_reasons_stand_in_its_place(summarised):
+    failures = {
+        f"tp1-{m}.{w}": ("oom", "x") for m in ("dflash", "ddtree-b8") for w in ("short", "long", "very-long")
+    }
+    said = prose.recommendation(summarised(Shape(failures=failures), is_partial=True, budgets=(8,)), SETTING)
+    assert said == (
+        "No method could be compared with AR (DFlash: OOM, DDTree-8: OOM). "
+        "Stay with AR until the cells are measured."
+    )
+
+
+def test_methods_whose_intervals_overlap_the_best_are_named(summarised):
+    said = prose.recommendation(summarised(sessions=3), SETTING)
+    assert "Its interval overlaps with that of DDTree-" in said
+
+
+def test_a_gain_that_is_gone_under_load_is_said_to_be_gone(summarised):
+    said = prose.load_sentence(summarised(sessions=3), SETTING)
+    assert said.startswith("Under load the ratio of DDTree-")
+    assert "at 8 requests in flight" in said
+
+
+def test_equal_texts_are_told_with_the_baseline_s_own(summarised):
+    said = prose.exactness_sentence(summarised(repeats=2, budgets=(8,)), SETTING)
+    assert said.startswith("All 164 compared outputs of the drafting methods equal AR's token for token.")
+    assert said.endswith("AR against its own repeats: 25 of 25.")
+
+
+def test_texts_that_part_without_a_measured_gap_are_told_so(summarised):
+    shape = Shape(diverging_methods=frozenset({"dflash"}))
+    said = prose.exactness_sentence(summarised(shape, budgets=(8,)), SETTING)
+    assert "with the target's logit gap not measured" in said
+    assert "AR was not repeated" in said
+
+
+def test_incomplete_cells_are_counted_by_their_kind(summarised):
+    shape = Shape(
+        missing=frozenset({"tp1-ar.short"}), failed_requests={"tp1-dflash.long": (2, "connection reset")}
+    )
+    said = prose.coverage_sentence(summarised(shape, is_partial=True, budgets=(8,)))
+    assert said.startswith(
+        "25 of 27 cells are complete; without a number are 1 with failed requests, 1 not run."
+    )
+
+
+def test_the_best_budget_is_placed_among_the_others(summarised):
+    said = prose.budget_sentence(summarised(budgets=(8, 16, 64)), SETTING)
+    assert "Of the budgets 8, 16 and 64 the fastest is" in said
+    assert "DFlash reaches" in said
+
+
+def test_one_budget_is_not_called_the_best(summary):
+    assert prose.budget_sentence(summary, SETTING).startswith("The one budget, 8 nodes, reaches")
+
+
+def test_several_settings_are_told_apart_and_one_is_not_named(summarised, summary):
+    several = summarised(tps=(1, 4), models=("small", "large"), budgets=(8,))
+    assert prose.setting_name(several, ("large", 4)) == ", large, TP\u00a04"
+    assert prose.setting_name(summary, SETTING) == ""
