@@ -11,17 +11,15 @@ from draftbench.records import Chunk, RequestRecord
 
 DEFINITIONS: dict[str, str] = {
     "ttft_s": (
-        "Time to first token: from opening the connection to the read that brought the first generated "
-        "token (content, reasoning, tool call, or a token that decodes to nothing), never a role, comment "
-        "or usage event."
+        "Time to first token: from writing the request to a standing connection to the arrival of the first "
+        "generated token (content, reasoning, tool call, or a token that decodes to nothing), never of a "
+        "role, comment or usage event."
     ),
     "tpot_s": (
         "Time per output token: from the first to the last chunk with tokens, divided by the tokens after "
         "the first chunk; undefined when all tokens came in one chunk."
     ),
-    "e2e_s": (
-        "End-to-end time: from opening the connection to the read that brought the last generated token."
-    ),
+    "e2e_s": ("End-to-end time: from writing the request to the arrival of the last generated token."),
     "chunk_gap_s": (
         "Chunk gap: time between two chunks of one request that carried tokens. Under speculation a chunk "
         "carries several tokens, so this is no time per token."

@@ -6,10 +6,12 @@ anybody looks at the bytes and waits no longer than the limits allow, however th
 
 import functools
 import http.client
+import logging
 import socket
+import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +24,14 @@ from urllib3.util import parse_url
 
 from draftbench.errors import ConfigError, MeasurementError
 
+logger = logging.getLogger(__name__)
 READ_BYTES = 1 << 16
+# Linux, include/uapi/linux/net_tstamp.h; Python names none of them.
+SO_TIMESTAMPING = 37
+RX_SOFTWARE_STAMPS = (1 << 3) | (1 << 4)  # make software receive stamps, and report them
+STAMP = struct.Struct("@qq")  # seconds and nanoseconds of the first of three stamps
+ANCILLARY_BYTES = socket.CMSG_SPACE(3 * STAMP.size)
+MAX_STAMP_AGE_NS = 3600 * 10**9
 HEADERS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
 
 
@@ -54,7 +63,7 @@ class StreamClock:
     """Times of one request, seconds of the monotonic clock.
 
     Attributes:
-        send_s: when the connection was opened.
+        send_s: just before the request was written to its connection.
         last_read_s: when the latest bytes arrived.
         progress_s: when the request last got on.
     """
@@ -67,6 +76,10 @@ class StreamClock:
     def start(self) -> None:
         """The request is being sent now."""
         self.send_s = self.progress_s = self.last_read_s = time.monotonic()
+
+    def mark_read(self, time_s: float) -> None:
+        """Bytes arrived at `time_s`; clocks of kernel and process may differ by a hair, order is kept."""
+        self.last_read_s = max(time_s, self.last_read_s)
 
     def mark_progress(self) -> None:
         """The latest read brought the request on."""
@@ -96,7 +109,12 @@ class StreamClock:
 
 
 class _StampedSocket(socket.socket):
-    """A connected socket that stamps each read and keeps to the clock's limits."""
+    """A connected socket that stamps each read and keeps to the clock's limits.
+
+    The stamp is the kernel's, taken when the bytes arrived, so it does not depend on how busy this process or
+    its interpreter lock is; where the kernel gives none, it is the time at which the read returned. A read
+    that takes the bytes of several packets has the last one's time.
+    """
 
     clock: StreamClock
 
@@ -104,36 +122,68 @@ class _StampedSocket(socket.socket):
     def adopt(cls, sock: socket.socket, clock: StreamClock) -> "_StampedSocket":
         stamped = cls(sock.family, sock.type, sock.proto, fileno=sock.detach())
         stamped.clock = clock
+        try:
+            stamped.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, RX_SOFTWARE_STAMPS)
+        except OSError as error:
+            logger.debug("no receive time stamps from this kernel: %s", error)
         return stamped
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         self.settimeout(self.clock.remaining_s())
+        view = memoryview(buffer)[: nbytes or None]
         try:
-            count = super().recv_into(buffer, nbytes, flags)
+            count, ancillary, _, _ = self.recvmsg_into([view], ANCILLARY_BYTES, flags)
         except TimeoutError:
             raise self.clock.limit_reached(time.monotonic()) from None
-        self.clock.last_read_s = time.monotonic()
+        self.clock.mark_read(arrival_s(ancillary))
         return count
 
 
+def arrival_s(ancillary: Iterable[tuple[int, int, bytes]]) -> float:
+    """Monotonic time at which the bytes of a read that has just returned arrived.
+
+    Args:
+        ancillary: what came with the bytes; the kernel's stamp is wall-clock time.
+    """
+    now_s, now_wall_ns = time.monotonic(), time.time_ns()
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPING and len(data) >= STAMP.size:
+            seconds, nanoseconds = STAMP.unpack_from(data)
+            age_ns = now_wall_ns - (seconds * 10**9 + nanoseconds)
+            if seconds and 0 <= age_ns < MAX_STAMP_AGE_NS:  # else the wall clock was set meanwhile
+                return now_s - float(age_ns) / 1e9
+    return now_s
+
+
 class _StampedConnection(HTTPConnection):
+    """Connects, then sends head and body in one write and takes the time just before it."""
+
     def __init__(self, *args: Any, clock: StreamClock, **options: Any) -> None:
         super().__init__(*args, **options)
         self._clock = clock
+        self._head: bytes | None = None
 
     def connect(self) -> None:
-        self._clock.start()
         super().connect()
         plain: socket.socket = self.sock
         self.sock = _StampedSocket.adopt(plain, self._clock)
         self.sock.settimeout(self._clock.limits.total_s)
 
+    def send(self, data: Any) -> None:
+        if self._head is None:
+            self._head = data
+            if self.sock is None:
+                self.connect()
+            return
+        self._clock.start()
+        super().send(self._head + data)
+
 
 class _StampedAdapter(HTTPAdapter):
-    """A fresh connection for each request: never a stale one, never a queue for one."""
+    """A fresh connection for its one request: never a stale one, never a queue for one."""
 
     def __init__(self, clock: StreamClock) -> None:
-        super().__init__(max_retries=0)
+        super().__init__(max_retries=0, pool_connections=1, pool_maxsize=1)
         self._clock = clock
         self._pools: list[HTTPConnectionPool] = []
 
@@ -191,17 +241,12 @@ def open_stream(url: str, body: dict[str, Any], clock: StreamClock) -> Iterator[
         raise ConfigError(
             f"expected a base URL that starts with http://, got {url!r}; give the server's address"
         )
-    with requests.Session() as session:
-        session.trust_env = False
-        session.mount("http://", _StampedAdapter(clock))
-        prepared = session.prepare_request(requests.Request("POST", url, json=body, headers=HEADERS))
+    prepared = requests.Request("POST", url, json=body, headers=HEADERS).prepare()
+    with closing(_StampedAdapter(clock)) as adapter:
+        # The adapter alone: a session would add redirects, cookies and the environment's proxies.
         with _transport_errors():
-            response = session.send(
-                prepared,
-                stream=True,
-                allow_redirects=False,
-                timeout=(clock.limits.connect_s, clock.limits.total_s),
-            )
+            timeout = (clock.limits.connect_s, clock.limits.total_s)
+            response = adapter.send(prepared, stream=True, timeout=timeout)
         with response:
             kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             encoding = response.headers.get("Content-Encoding", "identity")
