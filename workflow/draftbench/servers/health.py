@@ -13,6 +13,7 @@ from draftbench.servers.base import ServiceHandle, Supervisor
 
 POLL_S = 0.1
 PROBE_LIMIT_S = 30.0
+DYING_S = 1.0
 TAIL_CHARACTERS = 8000
 READY_TOKENS, ALIVE_TOKENS = 8, 1
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|Cannot allocate memory|bad_alloc", re.IGNORECASE)
@@ -67,7 +68,11 @@ def check_identity(handle: ServiceHandle, supervisor: Supervisor) -> dict[str, A
             f"{handle.service}: expected its own process {handle.spawned.pid} at port {handle.port}, got "
             f"process {strangers[0]} ({proc.command(strangers[0])}); end that one, or choose another port"
         )
-    info = server_info(handle.base_url, PROBE_LIMIT_S)
+    try:
+        info = server_info(handle.base_url, PROBE_LIMIT_S)
+    except ServerError:
+        _await_death(handle, supervisor)
+        raise
     for key, wanted in handle.expected.items():
         if info.get(key) != wanted:
             raise WrongServer(
@@ -75,6 +80,14 @@ def check_identity(handle: ServiceHandle, supervisor: Supervisor) -> dict[str, A
                 f"got {info.get(key)!r}; see {handle.log}"
             )
     return info
+
+
+def _await_death(handle: ServiceHandle, supervisor: Supervisor) -> None:
+    """A server that no longer answers may be about to end, which would be the better reason."""
+    deadline_s = time.monotonic() + DYING_S
+    while time.monotonic() < deadline_s:
+        _refuse_dead(handle, supervisor)
+        time.sleep(POLL_S)
 
 
 def _refuse_dead(handle: ServiceHandle, supervisor: Supervisor) -> None:

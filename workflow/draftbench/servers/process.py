@@ -3,8 +3,8 @@
 import os
 import re
 import signal
-import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -26,25 +26,16 @@ class ProcessSupervisor:
 
     def spawn(self, spec: ServiceSpec) -> Spawned:
         """Start it and return at once; see `Supervisor`."""
-        spec.log.parent.mkdir(parents=True, exist_ok=True)
         environment = {k: v for k, v in os.environ.items() if not THREAD_VARIABLES.match(k)}
         environment |= {"PYTHONUNBUFFERED": "1", **spec.launch.environment, MARKER: spec.token}
-        with spec.log.open("wb") as output:
-            try:
-                process = subprocess.Popen(
-                    spec.launch.argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise ServerError(
-                    f"{spec.service}: expected to start {spec.launch.argv[0]}, got: {error}; "
-                    "correct engine.python in the campaign"
-                ) from None
-        return Spawned(pid=process.pid)
+        try:
+            pid = _spawn_detached(spec.launch.argv, environment, spec.log)
+        except OSError as error:
+            raise ServerError(
+                f"{spec.service}: expected to start {spec.launch.argv[0]}, got: {error}; "
+                "correct engine.python in the campaign"
+            ) from None
+        return Spawned(pid=pid)
 
     def failure(self, handle: ServiceHandle) -> str | None:
         """Why it no longer runs; see `Supervisor`."""
@@ -93,6 +84,23 @@ class ProcessSupervisor:
 
     def restore(self) -> None:
         """Nothing is ever displaced for a process."""
+
+
+def _spawn_detached(argv: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
+    """Start a command in a session of its own, its output in `log`; nobody has to wait for it."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return os.posix_spawnp(
+        argv[0],
+        argv,
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these, a server should not
+    )
 
 
 def token_prefix() -> str:

@@ -1,0 +1,239 @@
+"""Real servers on loopback: started, found healthy, replaced, refused, stopped."""
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.servers.strangers import stranger
+from tests.workflow.workspace import Workspace, is_running, small_campaign
+
+from draftbench import host
+from draftbench.config import load_campaign, services
+from draftbench.errors import ServerDied, ServerError, StartTimeout, WrongServer
+from draftbench.servers.base import MARKER, ServiceHandle
+from draftbench.servers.lifecycle import ServiceKeeper
+from draftbench.servers.process import token_prefix
+from draftbench.staging.stage import StagedModel
+
+
+class Bench:
+    """A keeper of fake servers in a directory of its own."""
+
+    def __init__(self, workspace, **changes):
+        self.workspace = workspace
+        campaign = load_campaign(small_campaign() | changes, "small")
+        self.keeper = ServiceKeeper(campaign, workspace.path)
+        self.services = {service.name: service for service in services(campaign)}
+        path = workspace.path / "models"
+        self.staged = StagedModel(
+            target_dir=path / "target", drafter_dir=path / "drafter", target_sha256={}, drafter_sha256={}
+        )
+
+    def ensure(self, name):
+        return self.keeper.ensure(self.services[name], self.staged, {"target_sha256": {"a": "b"}})
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    made = Workspace(tmp_path).create()
+    for name, value in made.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture
+def bench(workspace):
+    return Bench(workspace)
+
+
+def test_a_healthy_service_is_left_alone(bench):
+    first = bench.ensure("tp1-dflash")
+    assert bench.ensure("tp1-dflash") == first
+    assert bench.workspace.starts() == ["dflash"]
+
+
+def test_another_keeper_finds_the_service(bench):
+    first = bench.ensure("tp1-dflash")
+    assert Bench(bench.workspace).ensure("tp1-dflash") == first
+
+
+def test_another_service_replaces_the_running_one(bench):
+    first = bench.ensure("tp1-ar")
+    second = bench.ensure("tp1-dflash")
+    assert not is_running(first.spawned.pid)
+    assert is_running(second.spawned.pid)
+    assert [event["event"] for event in bench.workspace.events() if event["event"] != "request"] == [
+        *("start", "ready", "stop"),
+        *("start", "ready"),
+    ]
+
+
+def test_another_budget_under_the_same_name_replaces_the_service(workspace):
+    Bench(workspace).ensure("tp1-ddtree-b8")
+    methods = small_campaign()["methods"] | {"ddtree-b8": {"algorithm": "ddtree", "budget": 9}}
+    Bench(workspace, methods=methods).ensure("tp1-ddtree-b8")
+    assert workspace.starts() == ["ddtree-b8", "ddtree-b9"]
+
+
+def test_a_killed_service_is_started_again(bench):
+    first = bench.ensure("tp1-ar")
+    os.kill(first.spawned.pid, 9)
+    second = bench.ensure("tp1-ar")
+    assert second.spawned.pid != first.spawned.pid
+    assert len(bench.workspace.living_servers()) == 1
+
+
+def test_a_stopped_service_leaves_no_process_and_no_record(bench, tmp_path):
+    bench.ensure("tp1-ar")
+    bench.keeper.stop()
+    assert bench.workspace.living_servers() == []
+    assert not (tmp_path / "run/service.json").exists()
+    bench.keeper.stop()
+
+
+def test_a_server_without_a_record_is_found_by_its_marker(bench, tmp_path):
+    bench.ensure("tp1-ar")
+    (tmp_path / "run/service.json").write_text("{")
+    bench.keeper.stop()
+    assert bench.workspace.living_servers() == []
+
+
+def test_a_servers_identity_says_how_it_was_started(bench):
+    handle = bench.ensure("tp1-ddtree-b8")
+    identity = bench.keeper.identity(handle)
+    assert identity.pid == handle.spawned.pid
+    assert identity.pid_start_ticks == host.start_ticks(handle.spawned.pid)
+    assert identity.boot_id == host.boot_id()
+    assert identity.argv[-2:] == ["--speculative-ddtree-budget", "8"]
+    assert identity.server_info["speculative_ddtree_budget"] == 8
+    assert identity.environment["target_sha256"] == {"a": "b"}
+    assert identity.environment["packages"]["snakemake"]
+
+
+def test_a_dead_servers_identity_is_refused(bench):
+    handle = bench.ensure("tp1-ar")
+    os.kill(handle.spawned.pid, 9)
+    with pytest.raises(ServerDied, match=r"tp1-ar: expected it to run, but process \d+ ended"):
+        bench.keeper.identity(handle)
+
+
+def test_a_server_that_ends_at_once_is_reported_with_its_last_words(bench):
+    bench.workspace.behave(ar="exit")
+    with pytest.raises(ServerDied, match="its last words: a scripted end; see ") as error:
+        bench.ensure("tp1-ar")
+    assert error.value.reason == "crash"
+    assert "exit code 3" in str(error.value)
+
+
+def test_a_server_that_runs_out_of_memory_is_reported_as_such(bench):
+    bench.workspace.behave(ar="out-of-memory")
+    with pytest.raises(ServerDied) as error:
+        bench.ensure("tp1-ar")
+    assert error.value.reason == "oom"
+
+
+def test_a_server_that_never_gets_ready_is_given_up_and_stopped(workspace):
+    workspace.behave(ar="never-ready")
+    bench = Bench(workspace, limits={"ready_s": 1, "stop_s": 2})
+    with pytest.raises(StartTimeout, match=r"expected status 200 of /health .* within 1 s, got none"):
+        bench.ensure("tp1-ar")
+    assert workspace.living_servers() == []
+
+
+def test_a_server_of_another_model_is_refused_and_stopped(bench):
+    bench.workspace.behave(ar="lie")
+    with pytest.raises(WrongServer, match=r"expected model_path '.*' in http.*, got '/somewhere/else'"):
+        bench.ensure("tp1-ar")
+    assert bench.workspace.living_servers() == []
+
+
+def test_a_stranger_at_a_fixed_port_is_named_and_left_alone(workspace, free_port):
+    bench = Bench(workspace, port=free_port)
+    with stranger(free_port) as process:
+        with pytest.raises(ServerError, match=rf"port {free_port}: .* process {process.pid} ") as error:
+            bench.ensure("tp1-ar")
+        assert error.value.reason == "port"
+        assert process.poll() is None
+    assert workspace.starts() == []
+
+
+def test_a_stranger_that_took_our_port_is_no_server_of_ours(bench):
+    handle = bench.ensure("tp1-ar")
+    os.kill(handle.spawned.pid, 9)
+    while is_running(handle.spawned.pid):
+        time.sleep(0.02)
+    with stranger(handle.port) as process:
+        with pytest.raises(ServerDied):
+            bench.keeper.identity(handle)
+        second = bench.ensure("tp1-ar")
+        assert second.port != handle.port
+        assert process.poll() is None
+
+
+def test_a_reused_pid_is_not_taken_for_ours(bench, tmp_path):
+    handle = bench.ensure("tp1-ar")
+    bench.keeper.stop()
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        ticks = host.start_ticks(other.pid) + 1
+        changes = {"spawned": {"pid": other.pid}, "pid_start_ticks": ticks}
+        stale = ServiceHandle.model_validate(handle.model_dump() | changes)
+        (tmp_path / "run/service.json").write_text(stale.model_dump_json())
+        assert not bench.keeper.is_alive(stale)
+        bench.keeper.stop()
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_record_of_another_boot_stops_nothing(bench, tmp_path):
+    handle = bench.ensure("tp1-ar")
+    bench.keeper.stop()
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        changes = {
+            "spawned": {"pid": other.pid},
+            "pid_start_ticks": host.start_ticks(other.pid),
+            "boot_id": "another",
+        }
+        stale = ServiceHandle.model_validate(handle.model_dump() | changes)
+        (tmp_path / "run/service.json").write_text(stale.model_dump_json())
+        bench.keeper.stop()
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_another_run_directorys_server_is_no_stray(bench):
+    environment = os.environ | {MARKER: "/another/run:1"}
+    other = subprocess.Popen(["sleep", "60"], env=environment)
+    ours = subprocess.Popen(["sleep", "60"], env=os.environ | {MARKER: f"{token_prefix()}1"})
+    try:
+        bench.keeper.stop()
+        assert ours.wait(5) == -15
+        assert other.poll() is None
+    finally:
+        for process in (other, ours):
+            process.kill()
+            process.wait()
+
+
+def test_a_port_on_any_address_counts_as_taken(workspace, free_port):
+    bench = Bench(workspace, port=free_port)
+    listener = socket.create_server(("::", free_port), family=socket.AF_INET6, dualstack_ipv6=True)
+    with listener, pytest.raises(ServerError, match=f"process {os.getpid()} "):
+        bench.ensure("tp1-ar")
+
+
+def test_the_servers_log_is_kept(bench):
+    bench.workspace.behave(ar="exit")
+    with pytest.raises(ServerDied):
+        bench.ensure("tp1-ar")
+    assert Path("logs/server/small/tp1-ar.log").read_text() == "a scripted end\n"

@@ -1,0 +1,127 @@
+"""A detached process group: its output, its end, its environment."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+from tests.servers.factories import make_handle, make_spec
+from tests.servers.strangers import stranger
+
+from draftbench import host
+from draftbench.errors import ServerError
+from draftbench.servers import proc
+from draftbench.servers.process import ProcessSupervisor, token_prefix
+
+# Ignores SIGTERM, like its child; says so when both are ready.
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print("ready", child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """Starts a command and gives its handle; what is left of it is killed at the end."""
+    monkeypatch.setenv("DRAFTBENCH_RUN_DIR", str(tmp_path / "run"))
+    handles = []
+
+    def start(*argv, **environment):
+        number = len(handles)
+        spec = make_spec(
+            *argv,
+            environment=environment,
+            log=tmp_path / "logs" / f"server-{number}.log",
+            token=f"{token_prefix()}{number}",
+        )
+        handle = make_handle(spec, ProcessSupervisor().spawn(spec))
+        handles.append(handle)
+        return handle
+
+    yield start
+    for handle in handles:
+        ProcessSupervisor().stop(handle, 0)
+
+
+def log_of(handle, words):
+    for _ in range(200):
+        text = ProcessSupervisor().log_since(handle, "")
+        if words in text:
+            return text
+        time.sleep(0.05)
+    raise AssertionError(f"{words!r} was never logged")
+
+
+def test_stop_ends_a_group_that_ignores_sigterm(started):
+    handle = started(sys.executable, "-c", STUBBORN)
+    child = int(log_of(handle, "ready").split()[1])
+    start_s = time.monotonic()
+    ProcessSupervisor().stop(handle, 0.5)
+    assert 0.5 <= time.monotonic() - start_s < 8
+    assert host.start_ticks(handle.spawned.pid) is None
+    assert host.start_ticks(child) is None
+
+
+def test_stop_ends_children_that_outlived_their_parent(started):
+    handle = started("sh", "-c", "sleep 60 & echo child $!")
+    child = int(log_of(handle, "child").split()[1])
+    while ProcessSupervisor().failure(handle) is None:
+        time.sleep(0.02)
+    assert host.start_ticks(child) is not None
+    ProcessSupervisor().stop(handle, 2)
+    assert host.start_ticks(child) is None
+
+
+def test_a_service_outlives_a_signal_to_the_group_that_started_it(started):
+    handle = started("sleep", "60")
+    assert os.getpgid(handle.spawned.pid) == handle.spawned.pid
+    assert proc.session_id(handle.spawned.pid) == handle.spawned.pid
+
+
+def test_snakemakes_thread_counts_are_not_passed_on(started, monkeypatch):
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+    handle = started("sh", "-c", "env; echo done", EXTRA="given")
+    text = log_of(handle, "done")
+    assert "NUM_THREADS" not in text
+    assert "EXTRA=given" in text
+
+
+@pytest.mark.parametrize(
+    ("script", "words"), [("exit 3", "exit code 3"), ("kill -9 $$", f"by {signal.SIGKILL.name}")]
+)
+def test_a_failure_says_how_the_process_ended(started, script, words):
+    handle = started("sh", "-c", script)
+    for _ in range(100):
+        cause = ProcessSupervisor().failure(handle)
+        if cause is not None:
+            break
+        time.sleep(0.05)
+    assert words in cause
+
+
+def test_a_command_that_is_not_there_is_refused(started):
+    with pytest.raises(ServerError, match=r"expected to start /no/such/python"):
+        started("/no/such/python")
+
+
+def test_the_log_is_cut_at_cursors(started):
+    handle = started("sh", "-c", "echo one; read x < fifo || sleep 0.3; echo two; sleep 60")
+    supervisor = ProcessSupervisor()
+    log_of(handle, "one")
+    cursor = supervisor.log_cursor(handle)
+    log_of(handle, "two")
+    end = supervisor.log_cursor(handle)
+    assert "one" not in supervisor.log_since(handle, cursor)
+    assert "two" in supervisor.log_since(handle, cursor, end)
+    assert supervisor.log_since(handle, end) == ""
+
+
+def test_listeners_are_found_with_their_owners(free_port):
+    with stranger(free_port) as process:
+        assert proc.owners(free_port) == {process.pid}
+    assert proc.owners(free_port) == set()
