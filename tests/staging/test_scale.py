@@ -133,6 +133,15 @@ def test_another_seed_changes_the_new_weights_and_not_the_function(target: Path,
     )
 
 
+def test_weights_are_cast_to_the_asked_size_before_they_are_scaled(target: Path, tmp_path: Path) -> None:
+    scale_checkpoint(target, tmp_path / "scaled", replace(SHAPE, weight_bits=16))
+    scaled, original = tensors(tmp_path / "scaled"), tensors(target)
+    assert {tensor.dtype for tensor in scaled.values()} == {torch.bfloat16}
+    norm = "model.norm.weight"
+    assert torch.equal(scaled[norm][:72] * 2, original[norm].bfloat16())
+    assert json.loads((tmp_path / "scaled" / "config.json").read_text())["dtype"] == "bfloat16"
+
+
 def test_a_sharded_checkpoint_loads_through_its_index(target: Path, tmp_path: Path) -> None:
     scale_checkpoint(target, tmp_path / "scaled", SHAPE, shard_bytes=1 << 20)
     assert torch.equal(
@@ -165,6 +174,7 @@ def test_noise_is_finite_and_of_one_size_in_every_dtype(dtype: torch.dtype) -> N
     [
         ({"hidden_factor": 2}, "hidden_factor: expected a power of four"),
         ({"num_layers": 3}, "num_hidden_layers 3 is below the 4"),
+        ({"weight_bits": 8}, "weight_bits: expected 16, 32 or 0"),
         ({"num_key_value_heads": 9}, "expected 3 query heads per KV head"),
     ],
 )

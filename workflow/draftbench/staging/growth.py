@@ -14,6 +14,7 @@ from draftbench.staging.noise import WORD_TYPES, Noise, Words
 from draftbench.staging.shards import PlannedTensor
 
 Fill = Literal["random", "zero"]
+_TORCH_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 _WORD_VIEWS = {"BF16": torch.uint16, "F16": torch.uint16, "F32": torch.uint32}
 
 
@@ -81,11 +82,11 @@ class StoredTensor:
     shape: tuple[int, ...]
     dtype: str
 
-    def words(self, divisor: int) -> Words:
-        """Its values divided by `divisor`, as the words that hold their bits."""
+    def words(self, dtype: str, divisor: int) -> Words:
+        """Its values, cast to `dtype` and then divided by `divisor`, as the words that hold their bits."""
         with safe_open(self.file, "pt") as stored:
-            values = stored.get_tensor(self.name) / divisor
-        words: Words = values.view(_WORD_VIEWS[self.dtype]).numpy()
+            values = stored.get_tensor(self.name).to(_TORCH_DTYPES[dtype]) / divisor
+        words: Words = values.view(_WORD_VIEWS[dtype]).numpy()
         return words
 
 
@@ -121,6 +122,7 @@ class Grower:
         after: the scaled ones.
         divisor: root of the hidden factor.
         has_head_norms: a norm over the head follows the query and key projections.
+        dtype: of the scaled tensors; None keeps each one's.
         seed: of the new random weights.
     """
 
@@ -128,6 +130,7 @@ class Grower:
     after: Mapping[str, int]
     divisor: int
     has_head_norms: bool
+    dtype: str | None
     seed: int
 
     def grow(self, name: str, template: StoredTensor, *, is_new: bool) -> PlannedTensor:
@@ -153,16 +156,17 @@ class Grower:
             )
         is_divided = growth.is_norm or (growth.feeds_head_norm and self.has_head_norms)
         divisor = self.divisor if is_divided else 1
+        dtype = self.dtype or template.dtype
 
         def start() -> Callable[[int, int], Words]:
-            noise = Noise(self.seed, name, template.dtype)
+            noise = Noise(self.seed, name, dtype)
             if is_new:
-                original = np.empty((0, new[1], 0), WORD_TYPES[template.dtype])
+                original = np.empty((0, new[1], 0), WORD_TYPES[dtype])
             else:
-                original = template.words(divisor).reshape(old)
+                original = template.words(dtype, divisor).reshape(old)
             return lambda first, last: _rows(original, (last - first, *new[1:]), first, growth, noise)
 
-        return PlannedTensor(name, _stored_shape(growth, new), template.dtype, start)
+        return PlannedTensor(name, _stored_shape(growth, new), dtype, start)
 
 
 def _growth(tensor: StoredTensor) -> Growth:

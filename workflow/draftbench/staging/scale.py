@@ -29,6 +29,8 @@ from draftbench.staging.growth import Grower, stored_tensors
 from draftbench.staging.shards import SHARD_BYTES, PlannedTensor, write_checkpoint
 
 Config = dict[str, Any]
+_DTYPES = {0: None, 16: "BF16", 32: "F32"}  # by ScaledShape.weight_bits
+_DTYPE_NAMES = {16: "bfloat16", 32: "float32"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class ScaledShape:
         num_attention_heads: of target and drafter, the head's size stays.
         num_key_value_heads: likewise; the number of query heads per KV head stays.
         num_drafter_layers: 0 keeps the drafter's.
+        weight_bits: 16 stores bfloat16, 32 float32, 0 what the original has.
     """
 
     hidden_factor: int
@@ -50,6 +53,7 @@ class ScaledShape:
     num_attention_heads: int
     num_key_value_heads: int
     num_drafter_layers: int = 0
+    weight_bits: int = 0
 
     @classmethod
     def from_mapping(cls, values: dict[str, int]) -> "ScaledShape":
@@ -59,12 +63,14 @@ class ScaledShape:
             StagingError: a key is missing or unknown.
         """
         known = {field.name for field in fields(cls)}
-        required = known - {"num_drafter_layers"}
+        optional = {"num_drafter_layers", "weight_bits"}
+        required = known - optional
         wrong = sorted(set(values) - known) or sorted(required - set(values))
         if wrong:
             raise StagingError(
-                f"scale_to: expected the keys {', '.join(sorted(required))} and at most num_drafter_layers, "
-                f"got {', '.join(sorted(values)) or 'none'}; {wrong[0]} is missing or unknown"
+                f"scale_to: expected the keys {', '.join(sorted(required))} and at most "
+                f"{', '.join(sorted(optional))}, got {', '.join(sorted(values)) or 'none'}; "
+                f"{wrong[0]} is missing or unknown"
             )
         return cls(**values)
 
@@ -99,7 +105,7 @@ def scale_checkpoint(
     config = json.loads((source / "config.json").read_text())
     config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     scaled = scaled_config(config, shape, source)
-    tensors = plan_tensors(source, config, scaled, seed)
+    tensors = plan_tensors(source, config, scaled, seed, dtype=_DTYPES[shape.weight_bits])
     out.mkdir(parents=True, exist_ok=True)
     for file in sorted(source.iterdir()):
         if file.is_file() and file.name != "config.json" and "safetensors" not in file.name:
@@ -127,6 +133,9 @@ def scaled_config(config: Config, shape: ScaledShape, origin: Path) -> Config:
     }
     _check_shape(config, new, shape, origin)
     scaled = config | new | {"rms_norm_eps": config["rms_norm_eps"] / shape.hidden_factor}
+    if shape.weight_bits:
+        scaled["dtype"] = _DTYPE_NAMES[shape.weight_bits]
+        scaled.pop("torch_dtype", None)
     if "layer_types" in config:
         places = layer_places(num_layers, new["num_hidden_layers"])
         types = dict(zip(places, config["layer_types"], strict=True))
@@ -150,6 +159,10 @@ def _check_shape(config: Config, new: dict[str, int], shape: ScaledShape, origin
     factor = shape.hidden_factor
     if factor < 1 or factor & (factor - 1) or isqrt(factor) ** 2 != factor:
         raise StagingError(f"scale_to.hidden_factor: expected a power of four (1, 4, 16), got {factor}")
+    if shape.weight_bits not in _DTYPES:
+        raise StagingError(
+            f"scale_to.weight_bits: expected 16, 32 or 0 (as they are), got {shape.weight_bits}"
+        )
     for key, value in new.items():
         if value < config[key]:
             raise StagingError(f"scale_to: {key} {value} is below the {config[key]} of {origin}/config.json")
@@ -163,7 +176,9 @@ def _check_shape(config: Config, new: dict[str, int], shape: ScaledShape, origin
         raise StagingError(f"{origin}/config.json: a quantised checkpoint cannot be scaled; stage it in bf16")
 
 
-def plan_tensors(source: Path, config: Config, scaled: Config, seed: int) -> list[PlannedTensor]:
+def plan_tensors(
+    source: Path, config: Config, scaled: Config, seed: int, *, dtype: str | None = None
+) -> list[PlannedTensor]:
     """Every tensor of the scaled checkpoint, layer by layer; nothing is computed yet.
 
     Args:
@@ -171,6 +186,7 @@ def plan_tensors(source: Path, config: Config, scaled: Config, seed: int) -> lis
         config: its config.json, `head_dim` set.
         scaled: what `scaled_config` made of it.
         seed: of the new random weights.
+        dtype: safetensors' name of the new dtype, None keeps the original's.
 
     Raises:
         StagingError: a tensor has no rule, or another shape than config.json says.
@@ -183,6 +199,7 @@ def plan_tensors(source: Path, config: Config, scaled: Config, seed: int) -> lis
         _sizes(scaled),
         divisor=isqrt(scaled["hidden_size"] // config["hidden_size"]),
         has_head_norms=any("q_norm" in suffix for suffix in suffixes),
+        dtype=dtype,
         seed=seed,
     )
     plan = [grower.grow(n, t, is_new=False) for n, t in stored.items() if not n.startswith(prefix)]
