@@ -87,14 +87,14 @@ def test_a_total_that_is_no_measurement_is_refused(value):
         make_totals([[1.0, value]], [[1.0, 1.0]])
 
 
-def test_more_sessions_are_asked_for_until_the_interval_is_narrow_or_the_limit_is_reached():
+def test_more_sessions_are_asked_for_until_the_interval_is_as_narrow_as_asked():
     wide = compare(make_totals(1 + np.random.default_rng(2).random((3, 5)), np.full((3, 5), 2.0)), seed=0)
-    assert needs_more_sessions(wide, asked_half_width=0.05, max_sessions=5)
-    assert not needs_more_sessions(wide, asked_half_width=0.05, max_sessions=3)
-    assert not needs_more_sessions(wide, asked_half_width=10.0, max_sessions=5)
+    half_width = relative_half_width(wide)
+    assert needs_more_sessions(half_width, asked=0.05)
+    assert not needs_more_sessions(half_width, asked=10.0)
 
 
 def test_one_session_is_never_narrow_enough():
-    speedup = compare(make_totals([[1.0]], [[2.0]]), seed=0)
-    assert relative_half_width(speedup) is None
-    assert needs_more_sessions(speedup, asked_half_width=10.0, max_sessions=2)
+    half_width = relative_half_width(compare(make_totals([[1.0]], [[2.0]]), seed=0))
+    assert half_width is None
+    assert needs_more_sessions(half_width, asked=10.0)

@@ -100,7 +100,6 @@ def _measured(result: CellResult | None) -> dict[str, Any]:
     values |= {name: getattr(result, name, None) for name in stamps}
     has_journal = result is not None and result.journal is not None
     values["problems"] = result.journal.problems if has_journal else []  # type: ignore[union-attr]
-    values["is_warm"] = None if result is None else result.warmup.converged
     return values
 
 

@@ -17,6 +17,7 @@ from draftbench.report.tex import Raw, number, tex
 BAR_HEIGHT_CM = 0.52
 CHARACTER_CM = 0.19
 MAX_LABEL_CM = 4.2
+MAX_BAR_CM = 1.4
 LINE_WIDTH_CM = 16.0
 
 
@@ -157,7 +158,7 @@ def grouped_bars(groups: Sequence[tuple[str, Sequence[Bar]]], y_label: str, *, r
     figure = Figure()
     axes = figure.add_subplot()
     num_series = max(len(bars) for _, bars in groups)
-    width = 0.84 / num_series
+    width = min(0.84 / num_series, MAX_BAR_CM * len(groups) / LINE_WIDTH_CM)
     reach = max(reference, *(bar.reach for _, bars in groups for bar in bars))
     for place, (_, bars) in enumerate(groups):
         for index, bar in enumerate(bars):

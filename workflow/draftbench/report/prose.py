@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from draftbench.report.summary import Comparison, Evidence, Exactness, Summary
 from draftbench.report.tex import count, number, percent
+from draftbench.stats.speedup import ASKED_HALF_WIDTH, needs_more_sessions
 
 Setting = tuple[str, int]
 
@@ -36,7 +37,7 @@ def interval(evidence: Evidence) -> str:
     if evidence.low is not None and evidence.high is not None:
         return f"95\u00a0% interval {number(evidence.low)} to {number(evidence.high)}"
     if len(evidence.per_unit) < 2:
-        return "one session, so no interval"
+        return "no interval"
     low, high = min(evidence.per_unit), max(evidence.per_unit)
     return f"single {evidence.unit}s {number(low)} to {number(high)} within one session, so no interval"
 
@@ -243,6 +244,20 @@ def interval_paragraph(summary: Summary) -> str:
         f"The services were started {summary.sessions} times. Intervals are 95\u00a0% over sessions and "
         "prompts, resampled together because every session asks the same prompts. Where an interval covers "
         "1, the report says that the data cannot tell."
+        f"{_precision_sentence(summary)}"
+    )
+
+
+def _precision_sentence(summary: Summary) -> str:
+    """How many intervals are still wide, and what narrows them."""
+    known = [row.evidence.half_width for row in summary.comparisons if row.evidence]
+    wide = sum(needs_more_sessions(half_width) for half_width in known)
+    asked = percent(ASKED_HALF_WIDTH)
+    if not wide:
+        return f" All {len(known)} intervals are narrower than \u00b1\u00a0{asked}."
+    return (
+        f" Of {count(len(known), 'interval')} {wide} are wider than \u00b1\u00a0{asked}; a higher number of "
+        "sessions in the campaign file narrows them, and measures only the new sessions."
     )
 
 

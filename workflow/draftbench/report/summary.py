@@ -100,7 +100,6 @@ class CellRow(StrictModel):
     tau: float | None
     num_cached_tokens: int | None
     repeated_8gram_share: float | None
-    is_warm: bool | None
     flags: list[str]
     violations: list[str]
     problems: list[str]

@@ -175,9 +175,14 @@ class View:
         if whole:
             seconds = sum((row.output_tokens or 0) / (row.tok_per_s or 1.0) for row in whole)
             speed = sum(row.output_tokens or 0 for row in whole) / seconds
-            return Raw(tex(significant(speed)))
+            return Raw(tex(significant(speed)) + self.doubt_sign(setting, method, workload))
         mark = next((row.mark for row in rows if row.mark), None)
         return Raw(f"\\failed{{{tex(mark)}}}" if mark else f"\\textcolor{{quiet}}{{{tex(DASH)}}}")
+
+    def doubt_sign(self, setting: Setting, method: str, workload: str) -> Raw:
+        """A raised asterisk where a cell behind a number carries a doubt."""
+        rows = self.cells_of(setting, method, workload)
+        return Raw(r"\rlap{\textsuperscript{*}}" if any(doubts_of(row) for row in rows) else "")
 
     def acceptance_rows(self) -> list[Acceptance]:
         """Acceptance of the drafting methods over all single requests."""
@@ -209,8 +214,8 @@ class View:
         return f"{row.cell}*" if doubts_of(row) else row.cell
 
     def doubts(self) -> list[tuple[str, str]]:
-        """Every doubt about every cell."""
-        return [(row.cell, doubt) for row in self.summary.cells for doubt in doubts_of(row)]
+        """The doubts about every cell that has any."""
+        return [(row.cell, "; ".join(doubts)) for row in self.summary.cells if (doubts := doubts_of(row))]
 
     def has_quantiles(self) -> bool:
         """Whether any cell has enough requests for a p90."""
@@ -218,7 +223,7 @@ class View:
 
     def main_environment(self) -> list[list[str]]:
         """The part of the shared environment that the setup table shows."""
-        words = ("cpu", "gpu", "memory", "kernel", "torch", "driver", "dtype", "threads")
+        words = ("cpu", "gpu", "memory", "kernel", "torch", "driver", "dtype", "threads", "git")
         return [pair for pair in self.summary.environment if any(word in pair[0].lower() for word in words)][
             :10
         ]
@@ -235,6 +240,5 @@ class View:
 
 
 def doubts_of(row: CellRow) -> list[str]:
-    """Flags, log problems, and a warm-up that did not settle."""
-    cold = ["the warm-up batches did not agree within the tolerance"] if row.is_warm is False else []
-    return [*row.flags, *(f"log: {problem}" for problem in row.problems), *cold]
+    """Flags and problems in the server's log."""
+    return [*row.flags, *(f"log: {problem}" for problem in row.problems)]

@@ -21,6 +21,7 @@ from draftbench.stats.resampling import Array, variance_components
 
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 4000
+ASKED_HALF_WIDTH = 0.05
 
 Verdict = Literal["faster", "slower", "cannot tell", "within one session"]
 
@@ -120,14 +121,11 @@ def relative_half_width(speedup: Speedup) -> float | None:
     return float(np.log(speedup.high / speedup.low)) / 2
 
 
-def needs_more_sessions(speedup: Speedup, *, asked_half_width: float, max_sessions: int) -> bool:
-    """Whether another session is worth its time: the interval is wider than asked, the limit not reached.
+def needs_more_sessions(half_width: float | None, *, asked: float = ASKED_HALF_WIDTH) -> bool:
+    """Whether another session is worth its time: there is no interval yet, or it is wider than asked.
 
     Args:
-        speedup: of the sessions so far.
-        asked_half_width: relative, 0.05 asks for +- 5 %.
-        max_sessions: limit of the adaptive repeats.
+        half_width: of the sessions so far, by `relative_half_width`.
+        asked: relative as well; 0.05 asks for +- 5 %.
     """
-    half_width = relative_half_width(speedup)
-    is_wide = half_width is None or half_width > asked_half_width
-    return is_wide and len(speedup.per_session) < max_sessions
+    return half_width is None or half_width > asked
