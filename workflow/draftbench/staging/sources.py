@@ -38,7 +38,8 @@ def fetch(source: Source, cache: Path) -> Path:
     folder = fetchers[scheme](source, rest, cache)
     if _is_right(source, folder):
         return folder
-    logger.warning("%s has not the pinned SHA-256; it is removed and fetched again", folder)
+    wrong = source_file(source, folder) or folder
+    logger.warning("%s has not the pinned SHA-256; it is removed and fetched again", wrong)
     shutil.rmtree(folder)
     folder = fetchers[scheme](source, rest, cache)
     _require_right(source, folder)
