@@ -1,7 +1,9 @@
 import json
 
 import pytest
+import tokenizers
 from tiny_folder import write_tokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from draftbench.engine.serving.tokenizer import Tokenizer
@@ -18,6 +20,18 @@ def test_chats_and_texts_become_the_tokens_that_transformers_gives(tmp_path):
     ids = reference.apply_chat_template(CHAT, add_generation_prompt=True)["input_ids"]
     assert list(ours.encode(expected, is_chat=True)) == ids
     assert list(ours.encode("the lazy dog")) == reference("the lazy dog")["input_ids"]
+
+
+def test_a_beginning_of_text_is_added_to_a_text_but_not_to_a_chat_that_spells_it(tmp_path):
+    write_tokenizer(tmp_path)
+    path = str(tmp_path / "tokenizer.json")
+    with_beginning = tokenizers.Tokenizer.from_file(path)
+    with_beginning.post_processor = TemplateProcessing(single="<|user|> $A", special_tokens=[("<|user|>", 2)])
+    with_beginning.save(path)
+    tokenizer = Tokenizer(tmp_path)
+    assert tokenizer.encode("fox")[0] == 2
+    ids = tokenizer.encode(tokenizer.chat_template.render(CHAT), is_chat=True)
+    assert (ids[0], ids.count(2)) == (2, 1)
 
 
 def test_padding_and_truncation_of_the_file_are_switched_off(tmp_path):
