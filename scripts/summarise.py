@@ -14,35 +14,22 @@ logit-gaps.json into --results. Exit code 1 and one sentence on stderr where
 the results cannot be summarised.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from draftbench.errors import DraftbenchError
+from draftbench.report.command import path_parser, run
 from draftbench.report.summarise import summarise
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--campaign-json", type=Path, required=True)
-    parser.add_argument("--specs-json", type=Path, required=True)
-    parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--partial", action="store_true")
-    parser.add_argument("--client-sha256")
-    parser.add_argument("--no-gaps", action="store_true")
-    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the step; returns the exit code."""
-    options = parse(arguments)
-    try:
-        summarise(
+    parser = path_parser(__doc__, "campaign-json", "specs-json", "results", "out")
+    parser.add_argument("--partial", action="store_true")
+    parser.add_argument("--client-sha256")
+    parser.add_argument("--no-gaps", action="store_true")
+    options = parser.parse_args(arguments)
+    return run(
+        lambda: summarise(
             options.campaign_json,
             options.specs_json,
             options.results,
@@ -51,10 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             client_sha256=options.client_sha256,
             can_measure_gaps=not options.no_gaps,
         )
-    except DraftbenchError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    )
 
 
 if __name__ == "__main__":

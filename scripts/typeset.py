@@ -11,34 +11,21 @@ The same summary and figures give the same PDF, byte for byte. Exit code 1 and o
 where TeX is missing (with the packages to install), fails, or leaves an overfull box.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from draftbench.report.command import path_parser, run
 from draftbench.report.typeset import typeset
-
-from draftbench.errors import DraftbenchError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the step; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--summary", type=Path, required=True)
-    parser.add_argument("--figures", type=Path, required=True)
-    parser.add_argument("--templates", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = path_parser(__doc__, "summary", "figures", "templates", "out")
     parser.add_argument("--log", type=Path)
     options = parser.parse_args(arguments)
-    try:
-        log = options.log or options.figures / "report.log"
-        typeset(options.summary / "summary.json", options.figures, options.templates, options.out, log=log)
-    except DraftbenchError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    summary, log = options.summary / "summary.json", options.log or options.figures / "report.log"
+    return run(lambda: typeset(summary, options.figures, options.templates, options.out, log=log))
 
 
 if __name__ == "__main__":

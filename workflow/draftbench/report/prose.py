@@ -5,6 +5,7 @@ All functions return plain text; the templates escape it.
 
 from collections.abc import Sequence
 
+from draftbench.report.notes import sizes
 from draftbench.report.summary import Comparison, Evidence, Exactness, Summary
 from draftbench.report.tex import count, number, percent
 from draftbench.stats.speedup import ASKED_HALF_WIDTH, needs_more_sessions
@@ -40,41 +41,6 @@ def interval(evidence: Evidence) -> str:
         return "no interval"
     low, high = min(evidence.per_unit), max(evidence.per_unit)
     return f"single {evidence.unit}s {number(low)} to {number(high)} within one session, so no interval"
-
-
-def evidence_note(rows: Sequence[Comparison]) -> str:
-    """What whiskers, dots and daggers of a figure mean, as far as it has them, and n."""
-    known = [row.evidence for row in rows if row.evidence]
-    if not known:
-        return ""
-    notes = [f"{_sizes(known)} a bar."]
-    if any(evidence.low is not None for evidence in known):
-        notes.append(f"Whiskers: 95\u00a0% intervals over sessions and {_units(known)}s.")
-    if any(evidence.low is None for evidence in known):
-        notes.append("No whiskers: one session has no interval.")
-    if any(len(evidence.per_unit) > 1 for evidence in known):
-        notes.append(f"Dots: single {_units(known)}s.")
-    notes.append("Dashed: AR.")
-    if any(row.num_excluded_sessions for row in rows):
-        notes.append("\u2020: fewer sessions than planned, the others failed.")
-    if any(row.mark for row in rows):
-        notes.append("Words in red: no number, see the appendix.")
-    return " ".join(notes)
-
-
-def _sizes(known: Sequence[Evidence]) -> str:
-    sessions = size_range([evidence.num_sessions for evidence in known], "session")
-    return f"n = {sessions}, {size_range([evidence.num_units for evidence in known], _units(known))}"
-
-
-def _units(known: Sequence[Evidence]) -> str:
-    return known[0].unit
-
-
-def size_range(sizes: Sequence[int], noun: str) -> str:
-    """`5 prompts` or `4 to 5 prompts`."""
-    low, high = min(sizes), max(sizes)
-    return count(low, noun) if low == high else f"{low} to {count(high, noun)}"
 
 
 def verdict_sentence(summary: Summary, row: Comparison) -> str:
@@ -261,23 +227,6 @@ def _precision_sentence(summary: Summary) -> str:
     )
 
 
-def table_note(rows: Sequence[Comparison]) -> str:
-    """What the numbers of a table are, as far as it has them, and n."""
-    known = [row.evidence for row in rows if row.evidence]
-    if not known:
-        return ""
-    notes = [f"{_sizes(known)} each."]
-    if any(evidence.low is not None for evidence in known):
-        notes.append(f"Brackets: 95\u00a0% intervals over sessions and {_units(known)}s.")
-    if any(evidence.low is None for evidence in known):
-        notes.append("One session has no interval.")
-    if any(row.num_excluded_sessions for row in rows):
-        notes.append("\u2020: fewer sessions than planned, the others failed.")
-    if any(row.mark for row in rows):
-        notes.append("Red: no number, see the appendix.")
-    return " ".join(notes)
-
-
 def workload_sentence(summary: Summary, setting: Setting, workload: str) -> str | None:
     """The best method of a workload in words; None where none was planned."""
     rows = [row for row in summary.comparisons if (row.model, row.tp) == setting and row.workload == workload]
@@ -323,7 +272,7 @@ def ranking_sentence(summary: Summary, setting: Setting) -> str:
     without = [f"{label(summary, row.method)} ({row.mark})" for row in rows if row.evidence is None]
     evidence = [row.evidence for row in known if row.evidence]
     said = f"Speedup over AR{setting_name(summary, setting)}, all single requests together: {_join(parts)}"
-    said += f" ({_sizes(evidence)} each)."
+    said += f" ({sizes(evidence)} each)."
     if any(one.low is None for one in evidence):
         said += " Within one session this order is an observation without an interval."
     return said + (f" Without a number: {_join(without)}." if without else "")

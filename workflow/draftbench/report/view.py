@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from draftbench.report import prose
 from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.measures import present
+from draftbench.report.notes import table_note
 from draftbench.report.plots.base import settings
 from draftbench.report.summary import Acceptance, CellRow, Comparison, Exactness, Summary, TurnPoint
 from draftbench.report.tex import Raw, count, number, significant, tex
@@ -89,7 +90,7 @@ class View:
 
     def table_note(self, rows: Sequence[Comparison]) -> str:
         """What a table of these comparisons shows, and n."""
-        return prose.table_note(rows)
+        return table_note(rows)
 
     def comparison(self, setting: Setting, method: str, workload: str | None) -> Comparison | None:
         """One comparison; None where none was planned."""

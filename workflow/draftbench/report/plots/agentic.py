@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from draftbench.report.charts import Line, Panel, key, line_panels
 from draftbench.report.look import Look, looks
+from draftbench.report.notes import size_range
 from draftbench.report.plots.base import Plot, only, settings
-from draftbench.report.prose import setting_name, size_range
+from draftbench.report.prose import setting_name
 from draftbench.report.summary import Summary, TurnPoint
 
 Value = Callable[[TurnPoint], float | None]

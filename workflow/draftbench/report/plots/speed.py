@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from draftbench.report.charts import Bar, grouped_bars, key, ranked_bars
 from draftbench.report.look import Look, drafting_methods, looks
+from draftbench.report.notes import figure_note
 from draftbench.report.plots.base import Plot, comparisons, only, settings
-from draftbench.report.prose import evidence_note, setting_name
+from draftbench.report.prose import setting_name
 from draftbench.report.summary import Comparison, Kind, Summary
 
 
@@ -20,7 +21,7 @@ def headline(summary: Summary) -> Iterator[Plot]:
                 f"headline-{number}",
                 "summary" if number == 1 else "speed",
                 f"Speedup over autoregressive decoding{setting_name(summary, setting)}, all single requests "
-                f"together, best first. {evidence_note(list(rows.values()))}",
+                f"together, best first. {figure_note(list(rows.values()))}",
                 ranked_bars(
                     [_bar(drawn[name], row) for name, row in rows.items()],
                     "speedup over AR (higher is better)",
@@ -59,7 +60,7 @@ def _grouped(summary: Summary, family: _Family) -> Iterator[Plot]:
                 f"{family.name}-{number}",
                 family.section,
                 f"Speedup over autoregressive decoding{setting_name(summary, setting)}, {family.words}. "
-                f"{evidence_note(every)}",
+                f"{figure_note(every)}",
                 key(only(drawn, methods), with_lines=False)
                 + grouped_bars(_groups(drawn, methods, rows), "speedup over AR", reference=1.0),
             )

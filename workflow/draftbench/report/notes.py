@@ -1,0 +1,48 @@
+"""What stands below a figure or above a table of comparisons: n, and the meaning of its signs."""
+
+from collections.abc import Sequence
+
+from draftbench.report.summary import Comparison, Evidence
+from draftbench.report.tex import count
+
+
+def figure_note(rows: Sequence[Comparison]) -> str:
+    """The note of bars: whiskers, dots, daggers and red words, as far as they occur."""
+    known = [row.evidence for row in rows if row.evidence]
+    has_dots = any(len(evidence.per_unit) > 1 for evidence in known)
+    dots = [f"Dots: single {known[0].unit}s."] if has_dots else []
+    return _note(rows, "a bar", "Whiskers", [*dots, "Dashed: AR."])
+
+
+def table_note(rows: Sequence[Comparison]) -> str:
+    """The note of a table: brackets, daggers and red words, as far as they occur."""
+    return _note(rows, "each", "Brackets", [])
+
+
+def _note(rows: Sequence[Comparison], each: str, interval: str, further: Sequence[str]) -> str:
+    known = [row.evidence for row in rows if row.evidence]
+    if not known:
+        return ""
+    notes = [f"{sizes(known)} {each}."]
+    if any(evidence.low is not None for evidence in known):
+        notes.append(f"{interval}: 95\u00a0% intervals over sessions and {known[0].unit}s.")
+    if any(evidence.low is None for evidence in known):
+        notes.append("One session has no interval.")
+    notes += further
+    if any(row.num_excluded_sessions for row in rows):
+        notes.append("\u2020: fewer sessions than planned, the others failed.")
+    if any(row.mark for row in rows):
+        notes.append("Words in red: no number, see the appendix.")
+    return " ".join(notes)
+
+
+def sizes(known: Sequence[Evidence]) -> str:
+    """N of several comparisons: sessions and units."""
+    sessions = size_range([evidence.num_sessions for evidence in known], "session")
+    return f"n = {sessions}, {size_range([evidence.num_units for evidence in known], known[0].unit)}"
+
+
+def size_range(numbers: Sequence[int], noun: str) -> str:
+    """`5 prompts` or `4 to 5 prompts`."""
+    low, high = min(numbers), max(numbers)
+    return count(low, noun) if low == high else f"{low} to {count(high, noun)}"
