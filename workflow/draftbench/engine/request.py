@@ -114,8 +114,11 @@ class EngineProtocol(Protocol):
         """Abort what runs, end the thread, release the memory; return within `timeout_s`."""
 
     def describe(self) -> dict[str, object]:
-        """Resolved settings and counters for `/server_info`: dtype, device, threads, context length,
-        block size, budget, max running requests, hashes of target and drafter, lifetime accept length."""
+        """Resolved settings and counters for `/server_info`.
+
+        Dtype, device, threads, context length, block size, budget, max running requests, hashes of target
+        and drafter, lifetime accept length.
+        """
 
     @property
     def is_alive(self) -> bool:
