@@ -133,6 +133,7 @@ class Workspace:
         self.behaviour_file.write_text(json.dumps(behaviour))
 
     def environment(self):
+        """Of this process, with what keeps workspaces apart."""
         own = {
             "DRAFTBENCH_RUN_DIR": str(self.path / "run"),
             "FAKE_EVENTS": str(self.events_file),
@@ -140,19 +141,19 @@ class Workspace:
         }
         return {k: v for k, v in os.environ.items() if k != "DRAFTBENCH_SESSION"} | own
 
-    def popen(self, *arguments):
+    def popen(self, *arguments, environment=None):
         return subprocess.Popen(
             [sys.executable, "-m", "snakemake", *arguments],
             cwd=self.path,
-            env=self.environment(),
+            env=self.environment() | (environment or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
 
-    def snakemake(self, *arguments):
-        process = self.popen(*arguments)
+    def snakemake(self, *arguments, environment=None):
+        process = self.popen(*arguments, environment=environment)
         try:
             text, _ = process.communicate(timeout=LIMIT_S)
         finally:
@@ -161,8 +162,8 @@ class Workspace:
                 process.wait()
         return Finished(process.returncode, text)
 
-    def run(self, *arguments, cores=1):
-        return self.snakemake("--cores", str(cores), "report/bench.pdf", *arguments)
+    def run(self, *arguments, cores=1, environment=None):
+        return self.snakemake("--cores", str(cores), "report/bench.pdf", *arguments, environment=environment)
 
     def pending(self, *arguments):
         """Rule -> number of jobs that a dry run announces."""

@@ -1,6 +1,7 @@
 """Processes and sockets as /proc shows them."""
 
 import os
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from draftbench.host import process_stat, start_ticks
 
 SESSION_FIELD = 6
 LISTEN = "0A"
+MAX_COMMAND_CHARACTERS = 100
 
 
 Filter = Callable[[int], bool]
@@ -40,12 +42,12 @@ def variable(pid: int, name: str) -> str | None:
 
 
 def command(pid: int) -> str:
-    """The process's command line, for sentences."""
+    """The beginning of the process's command line on one line, for sentences."""
     try:
-        text = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        text = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return "unknown"
-    return text or "unknown"
+    return textwrap.shorten(text, MAX_COMMAND_CHARACTERS, placeholder="…") or "unknown"
 
 
 def listeners(port: int) -> set[int]:
