@@ -1,9 +1,11 @@
 """How requests arrive: a closed loop with a fixed number in flight, and sessions turn by turn."""
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 from draftbench.client.plan import Message, RequestPlan
@@ -12,6 +14,7 @@ from draftbench.records import RequestRecord
 
 # A cell with a failure has no throughput; after this many, a broken server is not waited for any longer.
 MAX_FAILURES = 3
+TURN_S = 2e-4
 PLANNED = ("request_id", "prompt_id", "prompt_type", "repeat", "turn", "api", "max_tokens", "ignore_eos")
 UNKNOWN = (
     *("http_status", "finish_reason", "num_prompt_tokens", "num_cached_tokens", "num_output_tokens"),
@@ -82,12 +85,26 @@ def run_closed_loop(
             records[index] = record
             queue.note(record)
 
-    with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="request") as pool:
+    with _short_turns(), ThreadPoolExecutor(concurrency, thread_name_prefix="request") as pool:
         workers = [pool.submit(work) for _ in range(concurrency)]
     for worker in workers:
         worker.result()
     reason = f"not sent, because {MAX_FAILURES} requests failed before: {queue.last_error}"
     return [record or not_sent(plan, reason) for plan, record in zip(plans, records, strict=True)]
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let no thread hold the interpreter's lock for long while others have bytes to read.
+
+    With the usual 5 ms, one that parses a backlog keeps the others from their sockets, where arrivals merge.
+    """
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 def run_session(
