@@ -39,7 +39,9 @@ METHODS: dict[str, tuple[Algorithm | None, int]] = {
     "ddtree-b32": ("DDTREE", 32),
     "ddtree-b64": ("DDTREE", 64),
 }
-PROMPT = "Write a Python function that reads a JSON file and returns the sum of all numbers in it. Explain each step."
+PROMPT = (
+    "Write a Python function that reads a JSON file and returns the sum of its numbers. Explain each step."
+)
 CAPACITY = 1024
 NUM_SLOTS = 8
 
@@ -64,6 +66,7 @@ class Models:
         )
 
     def runner(self, method: str) -> ModelRunner:
+        """A runner of one method; runners of the same models may take turns."""
         algorithm, budget = METHODS[method]
         drafter = self.drafter if algorithm else None
         return ModelRunner(self.target, self.cache, Proposer(algorithm, drafter, budget), Profile())
@@ -206,25 +209,20 @@ def measure(options: argparse.Namespace, name: str) -> dict[str, Any]:
 
 def lines_of(name: str, found: dict[str, Any]) -> list[str]:
     """One dtype's figures as text."""
-    lines = [f"{name}: round, ms (relative to AR, tokens per round): draft build verify sample commit"]
+    lines = [f"{name}: round in ms, relative to AR, tokens per round; draft, build, verify, sample, commit"]
     for method, row in found["rounds"].items():
-        phases = " ".join(f"{ms:7.2f}" for ms in row["phases_ms"].values())
-        lines.append(
-            f"  {method:<11}{row['round_ms']:8.2f} ({row['relative_to_ar']:.2f}, {row['tokens_per_round']:.2f}): {phases}"
-        )
+        phases = "".join(f"{ms:8.2f}" for ms in row["phases_ms"].values())
+        whole = f"{row['round_ms']:8.2f}{row['relative_to_ar']:6.2f}{row['tokens_per_round']:6.2f}"
+        lines.append(f"  {method:<11}{whole}  {phases}")
     for method, row in found["concurrency"].items():
-        lines.append(
-            f"  {method:<11} 8 requests {row['eight_tok_per_s']:.1f} tok/s, 1 {row['one_tok_per_s']:.1f}: {row['ratio']:.2f}x"
-        )
+        rates = f"{row['eight_tok_per_s']:.1f} tok/s with 8 requests, {row['one_tok_per_s']:.1f} with one"
+        lines.append(f"  {method:<11}{rates}: {row['ratio']:.2f}x")
     theirs, memory = found["transformers"], found["bandwidth"]
-    lines.append(
-        f"  AR {theirs['engine_tok_per_s']:.1f} tok/s, transformers {theirs['transformers_tok_per_s']:.1f}: "
-        f"{theirs['ratio']:.2f}x"
-    )
-    lines.append(
-        f"  memory {memory['read_gb_per_s']:.1f} GB/s, {memory['weights_per_token_mb']:.0f} MB a token: at least "
-        f"{memory['limit_ms']:.1f} ms, {memory['share_of_limit']:.0%} of the AR step's {memory['ar_step_ms']:.1f} ms"
-    )
+    rates = f"{theirs['engine_tok_per_s']:.1f} tok/s, transformers {theirs['transformers_tok_per_s']:.1f}"
+    lines.append(f"  AR {rates}: {theirs['ratio']:.2f}x")
+    weights = f"{memory['weights_per_token_mb']:.0f} MB a token at {memory['read_gb_per_s']:.1f} GB/s"
+    limit = f"{memory['limit_ms']:.1f} ms, {memory['share_of_limit']:.0%} of the AR step's"
+    lines.append(f"  {weights}: at least {limit} {memory['ar_step_ms']:.1f} ms")
     return lines
 
 

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import chisquare, kstest
 
 from draftbench.engine.request import SamplingParams
-from draftbench.engine.sampling import sample_token, token_probabilities, uniform_at
+from draftbench.engine.sampling import choose_token, token_probabilities, uniform_at
 
 LOGITS = torch.tensor([2.0, 0.5, 1.0, -1.0, 1.5, 0.0])
 SOFTMAX = LOGITS.double().softmax(0)
@@ -55,7 +55,7 @@ def test_samples_follow_the_distribution():
     params = SamplingParams(temperature=1.0, top_k=4)
     num_samples = 4000
     counts = np.bincount(
-        [sample_token(LOGITS, params, seed=3, place=i) for i in range(num_samples)], minlength=6
+        [choose_token(LOGITS, params, seed=3, place=i) for i in range(num_samples)], minlength=6
     )
     probabilities = token_probabilities(LOGITS, params).numpy()
     possible = probabilities > 0

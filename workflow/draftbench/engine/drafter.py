@@ -57,6 +57,9 @@ class Drafter:
                 ]
             )
         )
+        self._key_norms = RMSNorm(
+            torch.stack([layer.key_norm.weight for layer in self._layers]).unsqueeze(1), block.norm_eps
+        )
         self._norm = RMSNorm(reader.read("norm.weight", hidden), block.norm_eps)
         self._rotary = Rotary(block, cache.capacity, target.embedding.dtype, target.embedding.device)
 
@@ -70,18 +73,14 @@ class Drafter:
         """
         block = self.config.block
         starts = [self.cache.lengths[slot] for slot in slots]
-        windows = [self.cache.window(slot, count) for slot, count in zip(slots, counts, strict=True)]
         positions = [start + np.arange(count) for start, count in zip(starts, counts, strict=True)]
         table = self._rotary.at(torch.from_numpy(np.concatenate(positions)).to(features.device))
         context = self._context_kv(self._context_norm(self._fusion(features)))
         rows = context.view(len(context), block.num_layers, 2, block.num_kv_heads, block.head_dim)
-        for index, layer in enumerate(self._layers):
-            keys = self._rotary.rotate(layer.key_norm(rows[:, index, 0]), table).split_with_sizes(counts)
-            for window, key, value in zip(
-                windows, keys, rows[:, index, 1].split_with_sizes(counts), strict=True
-            ):
-                window.scratch[2 * index].copy_(key.transpose(0, 1))
-                window.scratch[2 * index + 1].copy_(value.transpose(0, 1))
+        keys = self._rotary.rotate(self._key_norms(rows[:, :, 0]).flatten(1, 2), table)
+        both = torch.stack([keys.view_as(rows[:, :, 0]), rows[:, :, 1]], dim=2).permute(1, 2, 3, 0, 4)
+        for slot, start, part in zip(slots, starts, both.split_with_sizes(counts, dim=3), strict=True):
+            self.cache.rows[slot, :, :, :, start : start + part.shape[3]] = part
         for slot, count in zip(slots, counts, strict=True):
             self.cache.lengths[slot] += count
 

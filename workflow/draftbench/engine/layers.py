@@ -86,14 +86,14 @@ class RMSNorm:
     """Root-mean-square norm over the last dimension, computed in float32 as transformers does."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        self._weight = weight
+        self.weight = weight
         self._eps = torch.tensor([eps], dtype=torch.float32, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The normed and scaled rows, of x's shape and dtype."""
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
         mean_square = torch.addcmul(self._eps, norm, norm, value=1.0 / x.shape[-1])
-        return (x * mean_square.rsqrt_()).to(x.dtype) * self._weight
+        return (x * mean_square.rsqrt_()).to(x.dtype) * self.weight
 
 
 def attend(heads: Heads, windows: list[Window], layer: int) -> Tensor:

@@ -14,8 +14,8 @@ PHASES = ("draft", "build", "verify", "sample", "commit")
 class Profile:
     """Seconds per phase, summed over rounds; measures nothing while it is off.
 
-    Phases: draft (the drafter's forward and its marginals), build (trees, masks, row indices), verify
-    (the target's forward), sample (choosing tokens), commit (cache compaction, context rows).
+    Phases: draft (the drafter's forward and its context rows), build (marginals, trees, masks, row
+    indices), verify (the target's forward), sample (choosing tokens), commit (cache compaction).
     """
 
     is_on: bool = False

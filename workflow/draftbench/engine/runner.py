@@ -13,7 +13,7 @@ from draftbench.engine.layers import causal_bias, tree_bias
 from draftbench.engine.llama import Llama, Rows
 from draftbench.engine.profile import Profile
 from draftbench.engine.proposer import Proposer
-from draftbench.engine.sampling import most_probable, sample_token
+from draftbench.engine.sampling import choose_token
 from draftbench.engine.sequence import Sequence
 from draftbench.engine.tree import DraftTree, make_chain
 from draftbench.engine.verify import Walk, walk_tree
@@ -87,9 +87,13 @@ class ModelRunner:
         with profile.phase("verify"):
             logits, features = self._target.forward(rows, logit_rows)
         with profile.phase("sample"):
-            walks = _choose(works, logits)
+            walks = _walk(works, logits)
         with profile.phase("commit"):
-            self._commit(works, walks, features)
+            kept = self._commit(works, walks)
+        if self.drafter is not None and features is not None:
+            with profile.phase("draft"):
+                slots, counts = [w.sequence.slot for w in works], [len(rows) for rows in kept]
+                self.drafter.extend_context(features[self._gather(kept)], slots, counts)
         profile.num_rounds += bool(decoding)
         return [
             (work.sequence, walk.token_ids, 0 if work.is_prompt else len(work.tree) - 1)
@@ -149,43 +153,30 @@ class ModelRunner:
     def _gather(self, parts: list[NDArray[np.int64]]) -> Tensor:
         return torch.from_numpy(np.concatenate(parts)).to(self.cache.rows.device)
 
-    def _commit(self, works: list[Work], walks: list[Walk], features: Tensor | None) -> None:
-        """Keep the rows of prompts and accepted paths, and give the drafter their features."""
-        kept: list[int] = []
-        counts: list[int] = []
+    def _commit(self, works: list[Work], walks: list[Walk]) -> list[NDArray[np.int64]]:
+        """Keep the cache rows of prompts and accepted paths; of each work, which of the batch's rows."""
+        kept = []
         first = 0
         for work, walk in zip(works, walks, strict=True):
             path = list(range(len(work.token_ids))) if work.is_prompt else walk.path
             self.cache.commit_path(work.sequence.slot, path)
-            kept.extend(first + row for row in path)
-            counts.append(len(path))
+            kept.append(first + np.array(path))
             first += len(work.token_ids)
-        if self.drafter is not None and features is not None:
-            index = torch.tensor(kept, device=features.device)
-            self.drafter.extend_context(features[index], [w.sequence.slot for w in works], counts)
+        return kept
 
 
-def _choose(works: list[Work], logits: Tensor) -> list[Walk]:
-    """Walk every tree; greedy choices of all rows are made in one call."""
-    greedy: list[int] = most_probable(logits).tolist()
+def _walk(works: list[Work], logits: Tensor) -> list[Walk]:
+    """Walk every tree; a piece of a prompt that is not its end has no logits and chooses nothing."""
     walks = []
     first = 0
     for work in works:
-        if len(work.logit_rows) == 0:
-            walks.append(Walk([], []))
-            continue
-        walks.append(_walk(work, first, logits, greedy))
-        first += len(work.logit_rows)
+        sequence, num_rows = work.sequence, len(work.logit_rows)
+        rows = logits[first : first + num_rows]
+        first += num_rows
+
+        def choose(node: int, depth: int, sequence: Sequence = sequence, rows: Tensor = rows) -> int:
+            place = sequence.num_output_tokens + depth
+            return choose_token(rows[node], sequence.request.sampling, sequence.seed, place)
+
+        walks.append(walk_tree(work.tree, choose) if num_rows else Walk([], []))
     return walks
-
-
-def _walk(work: Work, first: int, logits: Tensor, greedy: list[int]) -> Walk:
-    sequence = work.sequence
-    sampling = sequence.request.sampling
-    if sampling.temperature == 0:
-        return walk_tree(work.tree, lambda node, _: greedy[first + node])
-    num_before = sequence.num_output_tokens
-    return walk_tree(
-        work.tree,
-        lambda node, depth: sample_token(logits[first + node], sampling, sequence.seed, num_before + depth),
-    )

