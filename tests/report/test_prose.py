@@ -42,7 +42,7 @@ def summary(summarised):
 
 def test_a_faster_method_is_recommended_with_its_interval_and_n(summary):
     said = prose.recommendation(with_overall(summary), SETTING)
-    assert "1.50 times AR's output speed (95\u00a0% interval 1.20 to 1.90; n = 3 sessions, 5 prompts" in said
+    assert "1.50 times AR’s output speed (95\u00a0% interval 1.20 to 1.90; n = 3 sessions, 5 prompts" in said
     assert said.endswith("Deploy DFlash for single requests.")
 
 
@@ -88,20 +88,20 @@ def test_methods_whose_intervals_overlap_the_best_are_named(summarised):
 
 def test_a_gain_that_is_gone_under_load_is_said_to_be_gone(summarised):
     said = prose.load_sentence(summarised(sessions=3), SETTING)
-    assert said.startswith("Under load the ratio of DDTree-")
+    assert said.startswith("The ratio of DDTree-")
     assert "at 8 requests in flight" in said
 
 
 def test_equal_texts_are_told_with_the_baseline_s_own(summarised):
     said = prose.exactness_sentence(summarised(repeats=2, budgets=(8,)), SETTING)
-    assert said.startswith("All 164 compared outputs of the drafting methods equal AR's token for token.")
+    assert said.startswith("All 164 compared outputs of the drafting methods equal AR’s token for token.")
     assert said.endswith("AR against its own repeats: 25 of 25.")
 
 
 def test_texts_that_part_without_a_measured_gap_are_told_so(summarised):
     shape = Shape(diverging_methods=frozenset({"dflash"}))
     said = prose.exactness_sentence(summarised(shape, budgets=(8,)), SETTING)
-    assert "with the target's logit gap not measured" in said
+    assert "with the target’s logit gap not measured" in said
     assert "AR was not repeated" in said
 
 
@@ -123,6 +123,18 @@ def test_the_best_budget_is_placed_among_the_others(summarised):
 
 def test_one_budget_is_not_called_the_best(summary):
     assert prose.budget_sentence(summary, SETTING).startswith("The one budget, 8 nodes, reaches")
+
+
+def test_the_best_methods_of_several_settings_are_counted_by_verdict(summary):
+    def best(verdict):
+        return with_overall(summary, verdict=verdict).comparisons[0]
+
+    without = best("faster").model_copy(update={"evidence": None, "mark": "OOM"})
+    said = prose.overview_sentence([best("faster"), best("faster"), best("cannot tell"), without])
+    assert said == (
+        "Of 4 settings (model and TP size) the fastest drafting method is faster than AR in 2, "
+        "not to be told from AR in 1 and without a number in 1."
+    )
 
 
 def test_several_settings_are_told_apart_and_one_is_not_named(summarised, summary):

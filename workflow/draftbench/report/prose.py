@@ -12,6 +12,16 @@ from draftbench.stats.speedup import ASKED_HALF_WIDTH, needs_more_sessions
 
 Setting = tuple[str, int]
 
+ADVICE = {
+    "faster": "Deploy {method} for single requests.",
+    "slower": "Stay with AR: even the best drafting method is slower.",
+    "cannot tell": "Nothing supports a change yet: measure more sessions.",
+    "within one session": (
+        "This is an observation, not a recommendation: another start of the services may differ. Measure 3 "
+        "or more sessions before deciding."
+    ),
+}
+
 
 def setting_name(summary: Summary, setting: Setting) -> str:
     """What tells a setting from the campaign's others: `, TP 4`, `, llama, TP 1`, or nothing."""
@@ -48,7 +58,7 @@ def verdict_sentence(summary: Summary, row: Comparison) -> str:
     name = label(summary, row.method)
     if row.evidence is None:
         return f"{name} has no speedup ({row.mark}: {row.reason})."
-    ratio = f"{number(row.evidence.ratio)} times AR's output speed"
+    ratio = f"{number(row.evidence.ratio)} times AR’s output speed"
     support = f"{interval(row.evidence)}; {sample_size(row.evidence)}"
     said = {
         "faster": f"{name} is faster than AR: {ratio}",
@@ -77,16 +87,29 @@ def recommendation(summary: Summary, setting: Setting) -> str:
         reasons = ", ".join(f"{label(summary, row.method)}: {row.mark}" for row in rows)
         return f"No method could be compared with AR ({reasons}). Stay with AR until the cells are measured."
     sentence = verdict_sentence(summary, best)
-    advice = {
-        "faster": f"Deploy {label(summary, best.method)} for single requests.",
-        "slower": "Stay with AR: even the best drafting method is slower.",
-        "cannot tell": "Nothing supports a change yet: measure more sessions.",
-        "within one session": (
-            "This is an observation, not a recommendation: another start of the services may differ. "
-            "Measure 3 or more sessions before deciding."
-        ),
-    }[best.evidence.verdict]
+    advice = ADVICE[best.evidence.verdict].format(method=label(summary, best.method))
     return f"{sentence} {_rivals(summary, rows)}{advice}"
+
+
+def overview_sentence(best: Sequence[Comparison]) -> str:
+    """The best methods of several settings in one sentence, one for each setting."""
+    if not best:
+        return "The campaign compares no drafting method on single requests."
+    words = {
+        "faster": "faster than AR in {}",
+        "slower": "slower than AR in {}",
+        "cannot tell": "not to be told from AR in {}",
+        "within one session": "known within one session only in {}",
+    }
+    verdicts = [row.evidence.verdict for row in best if row.evidence]
+    parts = [words[verdict].format(verdicts.count(verdict)) for verdict in words if verdict in verdicts]
+    if len(verdicts) < len(best):
+        parts.append(f"without a number in {len(best) - len(verdicts)}")
+    said = (
+        f"Of {count(len(best), 'setting')} (model and TP size) the fastest drafting method is {_join(parts)}."
+    )
+    caution = "within one session" in verdicts
+    return f"{said} {ADVICE['within one session']}" if caution else said
 
 
 def _rivals(summary: Summary, rows: Sequence[Comparison]) -> str:
@@ -130,7 +153,7 @@ def load_sentence(summary: Summary, setting: Setting) -> str | None:
         "within one session": "each from one session, so without intervals",
     }[last.verdict]
     return (
-        f"Under load the ratio of {label(summary, method)} to AR in total output speed is "
+        f"The ratio of {label(summary, method)} to AR in total output speed is "
         f"{', '.join(parts)} requests in flight; {end}."
     )
 
@@ -147,16 +170,16 @@ def exactness_sentence(summary: Summary, setting: Setting) -> str | None:
         return None
     compared, equal = _total(drafting, "num_compared"), _total(drafting, "num_equal")
     if equal == compared:
-        said = f"All {compared} compared outputs of the drafting methods equal AR's token for token."
+        said = f"All {compared} compared outputs of the drafting methods equal AR’s token for token."
     else:
         kinds = (
-            (_total(drafting, "num_ties"), "by a tie within the number format's resolution"),
+            (_total(drafting, "num_ties"), "by a tie within the number format’s resolution"),
             (_total(drafting, "num_faults"), "by more than rounding, which is a fault"),
-            (_total(drafting, "num_unmeasured"), "with the target's logit gap not measured"),
+            (_total(drafting, "num_unmeasured"), "with the target’s logit gap not measured"),
         )
         parted = ", ".join(f"{num} {how}" for num, how in kinds if num)
         said = (
-            f"{equal} of {compared} compared outputs of the drafting methods equal AR's token for token "
+            f"{equal} of {compared} compared outputs of the drafting methods equal AR’s token for token "
             f"({percent(equal / compared)}); the others part {parted}."
         )
     own = [row for row in rows if row.is_baseline]
@@ -249,13 +272,13 @@ def budget_sentence(summary: Summary, setting: Setting) -> str:
     best = max(trees, key=lambda method: ratios[method.name])
     budgets = sorted({method.budget or 0 for method in trees})
     if len(budgets) == 1:
-        where = f"The one budget, {budgets[0]} nodes, reaches {number(ratios[best.name])} times AR's speed"
+        where = f"The one budget, {budgets[0]} nodes, reaches {number(ratios[best.name])} times AR’s speed"
     else:
         ends = {budgets[0]: "the smallest", budgets[-1]: "the largest"}
         place = ends.get(best.budget or 0, "in the middle")
         where = (
             f"Of the budgets {_join([str(budget) for budget in budgets])} the fastest is {best.budget} nodes "
-            f"({place}) with {number(ratios[best.name])} times AR's speed"
+            f"({place}) with {number(ratios[best.name])} times AR’s speed"
         )
     beside = [f"{method.label} reaches {number(ratios[method.name])}" for method in linear]
     name = setting_name(summary, setting)

@@ -1,6 +1,7 @@
 """What the templates ask of a summary: lookups and cells of tables, bound to one summary."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from draftbench.report import prose
 from draftbench.report.draw import FigureEntry, FigureList
@@ -13,6 +14,21 @@ from draftbench.stats.quantiles import median
 
 Setting = tuple[str, int]
 DASH = "\u2013"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest method of a setting.
+
+    Attributes:
+        single: its comparison over all single requests.
+        loaded: its comparison at the highest concurrency, where there is one.
+        concurrency: requests in flight there.
+    """
+
+    single: Comparison
+    loaded: Comparison | None
+    concurrency: int | None
 
 
 class View:
@@ -127,6 +143,31 @@ class View:
         if evidence.low is not None:
             return f"{number(evidence.low)} to {number(evidence.high)}"
         return f"{number(min(evidence.per_unit))} to {number(max(evidence.per_unit))}"
+
+    def best_rows(self) -> list[Best]:
+        """The fastest method of every setting that compares any."""
+        rows = [(setting, self.overall(setting)) for setting in self.settings]
+        return [self._best(setting, found[0]) for setting, found in rows if found]
+
+    def _best(self, setting: Setting, single: Comparison) -> Best:
+        levels = {w.name: w.concurrency for w in self.summary.workloads if w.concurrency is not None}
+        for workload in sorted(levels, key=lambda name: -levels[name]):
+            row = self.comparison(setting, single.method, workload)
+            if row is not None:
+                return Best(single, row, levels[workload])
+        return Best(single, None, None)
+
+    def loaded(self, best: Best) -> str:
+        """`1.11 at 8 in flight`, or the word in its place."""
+        if best.loaded is None:
+            return DASH
+        value = best.loaded.evidence.ratio if best.loaded.evidence else None
+        said = number(value) if value is not None else str(best.loaded.mark)
+        return f"{said} at {best.concurrency} in flight"
+
+    def overview_sentence(self) -> str:
+        """The fastest methods of all settings in one sentence."""
+        return prose.overview_sentence([best.single for best in self.best_rows()])
 
     def tau_of(self, row: Comparison) -> float | None:
         """Emitted tokens per round of a method over all single requests."""
