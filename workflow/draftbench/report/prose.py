@@ -3,6 +3,7 @@
 All functions return plain text; the templates escape it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from draftbench.report.notes import sizes
@@ -216,9 +217,26 @@ def coverage_sentence(summary: Summary) -> str:
             f"{counts.num_ok_cells} of {counts.num_cells} cells are complete; without a number are {listed}. "
             f"{counts.num_ok} of {counts.num_attempted} requests are ok."
         )
-    if counts.num_flagged_cells:
-        said += f" {count(counts.num_flagged_cells, 'cell')} carry doubts that the appendix names."
-    return said
+    return f"{said} {doubts_sentence(summary)}".strip()
+
+
+def doubts_sentence(summary: Summary) -> str:
+    """Which doubts how many cells carry, most frequent first; empty without any."""
+    kinds = Counter(kind for row in summary.cells for kind in {flag.split(":")[0] for flag in row.flags})
+    if not kinds:
+        return ""
+    listed = ", ".join(f"{kind} ({num})" for kind, num in sorted(kinds.items(), key=_most_frequent))
+    num_cells = count(summary.counts.num_flagged_cells, "cell")
+    return f"{num_cells} of {summary.counts.num_cells} carry doubts: {listed}; see appendix B."
+
+
+def _most_frequent(kind_and_count: tuple[str, int]) -> tuple[int, str]:
+    return -kind_and_count[1], kind_and_count[0]
+
+
+def is_doubtful(summary: Summary) -> bool:
+    """Whether most cells carry doubts, so that no number of the report should be quoted."""
+    return summary.counts.num_flagged_cells * 2 > summary.counts.num_cells
 
 
 def interval_paragraph(summary: Summary) -> str:

@@ -165,6 +165,14 @@ class View:
         said = number(value) if value is not None else str(best.loaded.mark)
         return f"{said} at {best.concurrency} in flight"
 
+    def doubts_sentence(self) -> str:
+        """Which doubts how many cells carry."""
+        return prose.doubts_sentence(self.summary)
+
+    def is_doubtful(self) -> bool:
+        """Whether most cells carry doubts."""
+        return prose.is_doubtful(self.summary)
+
     def overview_sentence(self) -> str:
         """The fastest methods of all settings in one sentence."""
         return prose.overview_sentence([best.single for best in self.best_rows()])

@@ -13,39 +13,31 @@ Value = Callable[[TurnPoint], float | None]
 
 
 def by_turn(summary: Summary) -> Iterator[Plot]:
-    """Time to first token and speed by turn, a row of panels for each scenario."""
+    """Time to first token and speed by turn, a figure for each scenario."""
     drawn = looks(summary)
     for number, setting in enumerate(settings(summary), 1):
         rows = [row for row in summary.turns if (row.model, row.tp) == setting]
-        if not rows:
-            continue
-        scenarios = list(dict.fromkeys(row.workload for row in rows))
-        panels = [
-            panel
-            for scenario in scenarios
-            for panel in _panels(scenario, [row for row in rows if row.workload == scenario], drawn)
-        ]
-        yield Plot(
-            f"turns-{number}",
-            "agentic",
-            f"Time to first token and output speed by turn of the conversation"
-            f"{setting_name(summary, setting)}; n = "
-            f"{size_range([row.num_requests for row in rows], 'request')} a point.",
-            key(only(drawn, [row.method for row in rows]), with_lines=True) + line_panels(panels),
-        )
+        for scenario in dict.fromkeys(row.workload for row in rows):
+            turns = [row for row in rows if row.workload == scenario]
+            yield Plot(
+                f"turns-{number}-{scenario}",
+                "agentic",
+                f"{scenario}: time to first token and output speed by turn of the conversation"
+                f"{setting_name(summary, setting)}; n = "
+                f"{size_range([row.num_requests for row in turns], 'request')} a point.",
+                key(only(drawn, [row.method for row in turns]), with_lines=True)
+                + line_panels(_panels(turns, drawn)),
+            )
 
 
-def _panels(scenario: str, rows: Sequence[TurnPoint], drawn: dict[str, Look]) -> list[Panel]:
+def _panels(rows: Sequence[TurnPoint], drawn: dict[str, Look]) -> list[Panel]:
     turns = sorted({row.turn for row in rows})
     ticks = tuple(str(turn) for turn in turns)
     values: tuple[tuple[str, Value], ...] = (
         ("median TTFT (ms)", _ttft_ms),
         ("output tok/s", lambda row: row.tok_per_s),
     )
-    return [
-        Panel("turn", label, ticks, _lines(rows, drawn, turns, value), title=scenario)
-        for label, value in values
-    ]
+    return [Panel("turn", label, ticks, _lines(rows, drawn, turns, value)) for label, value in values]
 
 
 def _ttft_ms(row: TurnPoint) -> float | None:

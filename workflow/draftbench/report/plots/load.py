@@ -23,12 +23,22 @@ def by_concurrency(summary: Summary) -> Iterator[Plot]:
         methods = list(dict.fromkeys(method for method, _ in points))
         if len(levels) < 2 or not any(row.tok_per_s for row in points.values()):
             continue
+        legend = key(only(drawn, methods), with_lines=True)
+        panels = _load_panels(drawn, points, levels)
+        name = setting_name(summary, setting)
         yield Plot(
             f"load-{number}",
             "load",
-            f"Closed loop{setting_name(summary, setting)}, by requests in flight. Bottom right: what all get "
-            "against what each gets, a point per number in flight; further up and to the right is better.",
-            key(only(drawn, methods), with_lines=True) + line_panels(_load_panels(drawn, points, levels)),
+            f"Closed loop{name}: output speed of all requests together and of one, by requests in flight.",
+            legend + line_panels(panels[:2]),
+        )
+        yield Plot(
+            f"trade-{number}",
+            "load",
+            f"Closed loop{name}. Left: time to first token. Right: what all get against what each gets, a "
+            f"point for each of {', '.join(str(level) for level in levels)} in flight; further up and to the "
+            "right is better.",
+            legend + line_panels(panels[2:]),
         )
 
 
