@@ -14,8 +14,8 @@ from draftbench.engine.tree import DraftTree, build_tree, make_chain
 
 Algorithm = Literal["DFLASH", "DDTREE"]
 
-GROUP_SIZE = 64
-"""Vocabulary entries in a group of the two-step top-k; 64 was the fastest at budget 64."""
+GROUP_SIZE = 16
+"""Vocabulary entries in a group of the two-step top-k; of 16, 32, 64 and 128 the fastest."""
 
 
 class Proposer:
@@ -74,14 +74,16 @@ def top_marginals(logits: Tensor, width: int) -> tuple[NDArray[np.float32], NDAr
 
 
 def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`x.topk(k)` by way of the maxima of groups, which halves its time on a CPU.
+    """`x.topk(k)` by way of the maxima of groups, in half its time on a CPU.
 
-    The k largest values lie in the k groups with the largest maxima.
+    The k largest values lie in the k groups with the largest maxima. Group j holds every entry whose
+    index is j modulo the number of groups, so the maxima are taken over contiguous memory.
     """
-    if x.shape[-1] % GROUP_SIZE or x.shape[-1] < k * GROUP_SIZE:
+    num_groups = x.shape[-1] // GROUP_SIZE
+    if x.shape[-1] % GROUP_SIZE or num_groups < k:
         return x.topk(k, dim=-1)
-    groups = x.view(*x.shape[:-1], -1, GROUP_SIZE)
-    best = groups.amax(dim=-1).topk(k, dim=-1).indices.unsqueeze(-1)
-    values, places = groups.take_along_dim(best, dim=-2).flatten(-2).topk(k, dim=-1)
-    group = best.squeeze(-1).gather(-1, places // GROUP_SIZE)
-    return values, group * GROUP_SIZE + places % GROUP_SIZE
+    groups = x.view(*x.shape[:-1], GROUP_SIZE, num_groups)
+    best = groups.amax(dim=-2).topk(k, dim=-1).indices
+    values, places = groups.take_along_dim(best.unsqueeze(-2), dim=-1).flatten(-2).topk(k, dim=-1)
+    row = torch.div(places, k, rounding_mode="floor")
+    return values, row * num_groups + best.gather(-1, places % k)
