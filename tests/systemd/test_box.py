@@ -53,7 +53,7 @@ class Box:
         ]
         pytest_call = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
         paths = [str(HERE / "inside" / name) for name in names]
-        done = self.call("enter", "env", *variables, *pytest_call, *paths, limit_s=150.0)
+        done = self.call("enter", "env", *variables, *pytest_call, *paths, limit_s=280.0)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
@@ -95,6 +95,10 @@ def test_the_supervisor_keeps_its_promises_under_a_real_systemd(box: Box) -> Non
 
 def test_residents_step_aside_and_come_back_under_a_real_systemd(box: Box) -> None:
     box.run_tests("test_displacement.py")
+
+
+def test_the_workflow_displaces_a_resident_and_restores_it(box: Box) -> None:
+    box.run_tests("test_campaign.py")
 
 
 def test_a_reboot_ends_the_service_and_brings_the_resident_back(box: Box) -> None:

@@ -97,7 +97,7 @@ def _refuse_dead(handle: ServiceHandle, supervisor: Supervisor) -> None:
     tail = supervisor.log_since(handle, "")[-TAIL_CHARACTERS:]
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     last = f", its last words: {lines[-1]}" if lines else ", it had said nothing"
-    reason = "oom" if OUT_OF_MEMORY.search(tail) else "crash"
+    reason = "oom" if OUT_OF_MEMORY.search(f"{cause} {tail}") else "crash"
     raise ServerDied(f"{handle.service}: expected it to run, but {cause}{last}; see {handle.log}", reason)
 
 
