@@ -8,6 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from draftbench import config
+from draftbench.campaign_file import read_mapping
+from draftbench.files import sha256_file
 
 README = (Path(__file__).resolve().parent.parent / "config" / "README.md").read_text()
 # Section of the campaign -> its place in the table.
@@ -95,3 +97,13 @@ def test_the_files_in_the_table_exist():
     folder = Path(__file__).resolve().parent.parent / "config"
     missing = [name for name in rows() if name.endswith(".yaml") and not (folder / name).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("name", ["config", "smoke"])
+def test_the_pinned_drafter_is_the_shipped_one(name):
+    root = Path(__file__).resolve().parent.parent
+    values = read_mapping(root / f"config/{name}.yaml")
+    for model in config.load_campaign(values, name).models.values():
+        folder = root / model.drafter.source.removeprefix("path:")
+        found = sha256_file(folder / model.drafter.file)
+        assert model.drafter.sha256 == found, f"write sha256: {found} into config/{name}.yaml"

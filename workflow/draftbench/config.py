@@ -38,7 +38,9 @@ class Source(Section):
         pattern=r"^(pypi:[\w.-]+==[\w.]+|hf:[\w./-]+@[\w.-]+|path:.+)$",
         json_schema_extra={"expected": "pypi:<name>==<version>, hf:<repo>@<revision> or path:<directory>"},
     )
-    file: str | None = Field(default=None, description="file inside the source, where it holds several")
+    file: str | None = Field(
+        default=None, description="the GGUF, where the source holds several; else the file that sha256 is of"
+    )
     sha256: str | None = Field(
         default=None,
         pattern=r"^[0-9a-f]{64}$",
