@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -16,12 +17,13 @@ from draftbench.records import CellResult
 from draftbench.servers.base import MARKER
 from draftbench.servers.proc import living, variable
 
+COMMAND = ("--cores", "1", "report/bench.pdf", "--configfile", "config/smoke.yaml")
 LIMIT_S = 280
 
 
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory, staged_model):
-    """A directory in which the smoke campaign has been run."""
+def directory(tmp_path_factory, staged_model):
+    """A directory with the workflow; what is left running there is killed."""
     path = tmp_path_factory.mktemp("smoke")
     shutil.copy(ROOT / "Snakefile", path)
     for name in ("profiles", "scripts", "envs", "config", "report/sections"):
@@ -30,27 +32,31 @@ def smoke(tmp_path_factory, staged_model):
         shutil.copy(ROOT / "report" / name, path / "report")
     for name in ("workflow", "resources"):
         (path / name).symlink_to(ROOT / name)
+    yield path
+    for pid in servers_of(path):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def smoke(directory):
+    """The directory after a run of the smoke campaign."""
     environment = {name: value for name, value in os.environ.items() if name != "DRAFTBENCH_SESSION"}
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "snakemake",
-            "--cores",
-            "1",
-            "report/bench.pdf",
-            "--configfile",
-            "config/smoke.yaml",
-        ],
-        cwd=path,
-        env=environment | {"DRAFTBENCH_RUN_DIR": str(path / "run")},
+        [sys.executable, "-m", "snakemake", *COMMAND],
+        cwd=directory,
+        env=environment | {"DRAFTBENCH_RUN_DIR": str(directory / "run")},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return path
+    return directory
+
+
+def servers_of(path):
+    """Servers that were started in `path` and still run."""
+    return living(lambda pid: (variable(pid, MARKER) or "").startswith(f"{path}/run:"))
 
 
 def test_every_cell_has_a_valid_result(smoke):
@@ -82,4 +88,4 @@ def test_the_report_names_its_methods(smoke):
 
 
 def test_no_process_is_left(smoke):
-    assert living(lambda pid: (variable(pid, MARKER) or "").startswith(f"{smoke}/run:")) == []
+    assert servers_of(smoke) == []

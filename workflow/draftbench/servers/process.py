@@ -91,7 +91,7 @@ def _spawn_detached(argv: Sequence[str], environment: Mapping[str, str], log: Pa
     log.parent.mkdir(parents=True, exist_ok=True)
     return os.posix_spawnp(
         argv[0],
-        argv,
+        list(argv),
         environment,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

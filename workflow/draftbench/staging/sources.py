@@ -165,8 +165,7 @@ def _fetch_hf(source: Source, rest: str, cache: Path) -> Path:
         return folder
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
     logger.info("downloading %s from %s", source.source, api.endpoint)
-    is_one_gguf = source.file is not None and source.file.endswith(".gguf")
-    patterns = [source.file] if is_one_gguf else HF_PATTERNS
+    patterns = [source.file] if source.file is not None and source.file.endswith(".gguf") else HF_PATTERNS
     try:
         info = api.model_info(repository, revision=revision, files_metadata=True)
         require_room(cache, sum(file.size or 0 for file in info.siblings or ()), source.source)
