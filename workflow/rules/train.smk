@@ -1,0 +1,55 @@
+from draftbench.training.settings import load_run
+
+# Another target: a file of its own, named by this variable.
+TRAINING_FILE = os.environ.get("DRAFTBENCH_TRAINING", "config/train-smollm2.yaml")
+TRAINING = load_run(Path(TRAINING_FILE))
+TRAINING_LOGS = f"logs/train/{Path(TRAINING_FILE).stem}"
+
+
+rule generate_responses:
+    input:
+        TRAINING_FILE,
+        TRAINING.data.task_lists,
+        TRAINING.evaluation.natural_prompts,
+    output:
+        f"{TRAINING.corpus_folder}/train-0.npz",
+        f"{TRAINING.corpus_folder}/held-out.npz",
+        f"{TRAINING.corpus_folder}/natural.npz",
+    log:
+        f"{TRAINING_LOGS}/generate_responses.log",
+    threads: ALL_CORES
+    conda:
+        "../../envs/workflow.yaml"
+    shell:
+        "exec python scripts/generate_responses.py --run {input[0]:q} >{log} 2>&1"
+
+
+rule train_drafter:
+    input:
+        TRAINING_FILE,
+        rules.generate_responses.output,
+    output:
+        f"{TRAINING.drafter_folder}/model.safetensors",
+        f"{TRAINING.drafter_folder}/config.json",
+    log:
+        f"{TRAINING_LOGS}/train_drafter.log",
+    threads: ALL_CORES
+    conda:
+        "../../envs/workflow.yaml"
+    shell:
+        "exec python scripts/train_drafter.py --run {input[0]:q} >{log} 2>&1"
+
+
+rule evaluate_drafter:
+    input:
+        TRAINING_FILE,
+        rules.train_drafter.output,
+    output:
+        f"{TRAINING.drafter_folder}/evaluation.json",
+    log:
+        f"{TRAINING_LOGS}/evaluate_drafter.log",
+    threads: ALL_CORES
+    conda:
+        "../../envs/workflow.yaml"
+    shell:
+        "exec python scripts/evaluate_drafter.py --run {input[0]:q} >{log} 2>&1"
