@@ -1,7 +1,6 @@
 """Rates of decoding: SGLang's log line, and the accepted tokens of the engine's lifetime."""
 
 import logging
-import time
 from dataclasses import dataclass, field
 
 ROUNDS_PER_LINE = 40
@@ -38,7 +37,7 @@ class DecodeMeter:
     _recent: Counts = field(default_factory=Counts)
     _lifetime: Counts = field(default_factory=Counts)
     _num_steps: int = 0
-    _start_s: float = 0.0
+    _busy_s: float = 0.0
 
     @property
     def lifetime_accept_length(self) -> float | None:
@@ -47,7 +46,7 @@ class DecodeMeter:
 
     def reset(self) -> None:
         """Forget all counts."""
-        self._recent, self._lifetime, self._num_steps = Counts(), Counts(), 0
+        self._recent, self._lifetime, self._num_steps, self._busy_s = Counts(), Counts(), 0, 0.0
 
     def count(self, num_emitted: int, num_proposed: int, *, is_round: bool) -> None:
         """Enter what one request emitted in a step; `is_round` if drafts were verified for it."""
@@ -58,20 +57,20 @@ class DecodeMeter:
                 counts.num_accepted += num_emitted - 1
                 counts.num_proposed += num_proposed
 
-    def end_step(self, num_running: int, num_waiting: int, num_tokens: int) -> None:
-        """Count a step, and log when it completes an interval.
+    def end_step(self, step_s: float, *, num_running: int, num_waiting: int, num_tokens: int) -> None:
+        """Count a step that decoded, and log when it completes an interval.
 
         Args:
+            step_s: its duration; the time between steps, when the engine had nothing to do, is not counted.
             num_running: requests in the step.
             num_waiting: requests without a slot.
             num_tokens: committed cache rows of the running requests.
         """
-        if self._num_steps == 0:
-            self._start_s = time.monotonic()
         self._num_steps += 1
-        if self._num_steps <= ROUNDS_PER_LINE:
+        self._busy_s += step_s
+        if self._num_steps < ROUNDS_PER_LINE:
             return
-        self.last_tok_per_s = self._recent.num_tokens / (time.monotonic() - self._start_s)
+        self.last_tok_per_s = self._recent.num_tokens / self._busy_s
         accepts = ""
         if self._recent.accept_length is not None:
             rate = self._recent.num_accepted / max(self._recent.num_proposed, 1)
@@ -86,4 +85,4 @@ class DecodeMeter:
             self.last_tok_per_s,
             num_waiting,
         )
-        self._recent, self._num_steps = Counts(), 0
+        self._recent, self._num_steps, self._busy_s = Counts(), 0, 0.0

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -189,20 +190,31 @@ class Engine:
         """Move all running requests forward, let the finished ones go, then tell what was emitted."""
         if not self._running:
             return
+        start_s = time.perf_counter()
         emissions = []
         for sequence, token_ids, num_proposed in self._runner.step(self._running):
-            is_round = self._resolved.algorithm is not None and sequence.has_output
+            is_decoding = sequence.has_output
             emitted = sequence.emit(token_ids)
-            if is_round:
-                sequence.count_round(len(emitted), num_proposed)
-            self._meter.count(len(emitted), num_proposed, is_round=is_round)
             emissions.append((sequence, emitted))
-        num_rows = sum(self._runner.cache.lengths[sequence.slot] for sequence in self._running)
-        self._meter.end_step(len(self._running), len(self._waiting), num_rows)
+            if is_decoding:
+                self._count(sequence, len(emitted), num_proposed)
+        if any(sequence.num_output_tokens > 1 for sequence, _ in emissions):
+            self._meter.end_step(
+                time.perf_counter() - start_s,
+                num_running=len(self._running),
+                num_waiting=len(self._waiting),
+                num_tokens=sum(self._runner.cache.lengths[sequence.slot] for sequence in self._running),
+            )
         with self._changed:
             self._leave([sequence for sequence, _ in emissions if sequence.finish_type])
         for sequence, emitted in emissions:
             self._tell(sequence, emitted)
+
+    def _count(self, sequence: Sequence, num_emitted: int, num_proposed: int) -> None:
+        is_round = self._resolved.algorithm is not None
+        if is_round:
+            sequence.count_round(num_emitted, num_proposed)
+        self._meter.count(num_emitted, num_proposed, is_round=is_round)
 
     def _leave(self, ended: list[Sequence]) -> None:
         """Free the slots of running requests; their committed rows stay, for a prompt that begins alike."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from draftbench.engine.request import FinishType, Output, Request, RequestStats, Sink
 
 
-@dataclass
+@dataclass(eq=False)
 class Sequence:
     """A request that has been submitted.
 
