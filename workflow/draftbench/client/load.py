@@ -15,7 +15,6 @@ from draftbench.records import RequestRecord
 # A cell with a failure has no throughput; after this many, a broken server is not waited for any longer.
 MAX_FAILURES = 3
 TURN_S = 2e-4
-PLANNED = ("request_id", "prompt_id", "prompt_type", "repeat", "turn", "api", "max_tokens", "ignore_eos")
 UNKNOWN = (
     *("http_status", "finish_reason", "num_prompt_tokens", "num_cached_tokens", "num_output_tokens"),
     *("first_token_s", "last_token_s", "ttft_s", "tpot_s", "e2e_s", "output_ids"),
@@ -153,7 +152,7 @@ def not_sent(plan: RequestPlan, reason: str) -> RequestRecord:
     """The record of a request that was given up before it was sent; its times are those of giving up."""
     now_s = time.monotonic()
     return RequestRecord(
-        **{name: getattr(plan, name) for name in PLANNED},
+        **plan.record_fields(),
         **dict.fromkeys(UNKNOWN),
         status="failed",
         error=reason,

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 ApiName = Literal["generate", "chat", "completions"]
 Message = dict[str, str]
+RECORDED = ("request_id", "prompt_id", "prompt_type", "repeat", "turn", "api", "max_tokens", "ignore_eos")
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,7 @@ class RequestPlan:
     prompt_type: str = "none"
     repeat: int = 0
     turn: int = 0
+
+    def record_fields(self) -> dict[str, Any]:
+        """Its part of a `RequestRecord`."""
+        return {name: getattr(self, name) for name in RECORDED}

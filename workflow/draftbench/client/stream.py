@@ -161,18 +161,11 @@ def _record(plan: RequestPlan, attempt: _Attempt, drafting: Drafting) -> Request
     num_accepted = spec.num_accepted_tokens if spec else None
     tau = 1.0 if drafting.is_speculative is False else definitions.tau(num_rounds, num_accepted)
     record = RequestRecord(
-        request_id=plan.request_id,
-        prompt_id=plan.prompt_id,
-        prompt_type=plan.prompt_type,
-        repeat=plan.repeat,
-        turn=plan.turn,
-        api=plan.api,
+        **plan.record_fields(),
         status="ok",
         error=attempt.error,
         http_status=attempt.http_status,
         finish_reason=generation.finish_reason,
-        max_tokens=plan.max_tokens,
-        ignore_eos=plan.ignore_eos,
         num_prompt_tokens=generation.num_prompt_tokens,
         num_cached_tokens=generation.num_cached_tokens,
         num_output_tokens=usage.num_output_tokens if usage else None,

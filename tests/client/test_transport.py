@@ -1,0 +1,84 @@
+"""The kernel's receive stamps, and what is done where there are none."""
+
+import socket
+import time
+
+import pytest
+
+from draftbench.client.transport import (
+    ANCILLARY_BYTES,
+    RX_SOFTWARE_STAMPS,
+    SO_TIMESTAMPING,
+    STAMP,
+    LimitReached,
+    StreamClock,
+    StreamLimits,
+    arrival_s,
+)
+
+
+@pytest.fixture
+def pair():
+    """Two ends of a connection; the second one asks for stamps."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        far = socket.create_connection(listener.getsockname())
+        near, _ = listener.accept()
+    try:
+        near.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, RX_SOFTWARE_STAMPS)
+    except OSError:
+        pytest.skip("this kernel gives no receive stamps")
+    with far, near:
+        yield far, near
+
+
+def test_bytes_that_waited_have_the_time_of_their_arrival(pair):
+    far, near = pair
+    sent_s = time.monotonic()
+    far.sendall(b"x")
+    time.sleep(0.3)
+    _, ancillary, _, _ = near.recvmsg(16, ANCILLARY_BYTES)
+    assert 0 <= arrival_s(ancillary) - sent_s < 0.1
+
+
+def stamp(age_s):
+    wall_ns = time.time_ns() - int(age_s * 1e9)
+    return [(socket.SOL_SOCKET, SO_TIMESTAMPING, STAMP.pack(*divmod(wall_ns, 10**9)) + bytes(32))]
+
+
+def test_a_stamp_is_turned_into_monotonic_time():
+    assert arrival_s(stamp(2.0)) == pytest.approx(time.monotonic() - 2.0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "ancillary",
+    [
+        [],
+        stamp(-5.0),
+        stamp(7200.0),
+        [(socket.SOL_SOCKET, SO_TIMESTAMPING, bytes(48))],
+        [(socket.SOL_SOCKET, SO_TIMESTAMPING, b"short")],
+        [(socket.SOL_SOCKET, 99, STAMP.pack(1, 1))],
+    ],
+)
+def test_without_a_usable_stamp_the_read_counts(ancillary):
+    assert arrival_s(ancillary) == pytest.approx(time.monotonic(), abs=0.05)
+
+
+def test_stamps_never_go_back():
+    clock = StreamClock(StreamLimits())
+    clock.start()
+    start_s = clock.last_read_s
+    clock.mark_read(start_s - 1e-4)
+    assert clock.last_read_s == start_s
+
+
+def test_the_limit_that_ended_a_request_is_named():
+    clock = StreamClock(StreamLimits(idle_s=5.0, total_s=9.0))
+    clock.start()
+    assert 4.5 < clock.remaining_s() <= 5.0
+    clock.progress_s -= 6
+    with pytest.raises(LimitReached, match="idle limit"):
+        clock.remaining_s()
+    clock.send_s -= 10
+    with pytest.raises(LimitReached, match="total limit"):
+        clock.remaining_s()
