@@ -77,6 +77,16 @@ def test_trees_can_be_laid_over_a_campaign(name: str) -> None:
     assert plain.specs.items() <= with_trees.specs.items()
 
 
+def test_a_second_replica_can_be_laid_over_a_campaign() -> None:
+    plain, with_replica = Plan(load("h200")), Plan(load("h200", "h200-9b"))
+    assert plain.specs.items() <= with_replica.specs.items()
+    assert {service.model for service in with_replica.services.values()} == {
+        "smollm2",
+        "replica-27b",
+        "replica-9b",
+    }
+
+
 @pytest.mark.parametrize("name", ["h200", "h200-x2", "h200-x8"])
 def test_target_and_drafter_of_a_replica_have_one_shape(name: str) -> None:
     for model in load(name).models.values():
