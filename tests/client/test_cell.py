@@ -75,7 +75,7 @@ def run(folder):
 
 @pytest.mark.parametrize(("workload", "num"), [("single", 4), ("agentic", 3), ("loop", 9)])
 def test_a_cell_of_each_kind_is_valid(run, workload, num):
-    with ModelServer() as server:
+    with ModelServer(token_s=0.03) as server:
         result = run(server, workload)
     assert result.violations == []
     assert void_reason(result) is None
@@ -99,7 +99,7 @@ def test_the_template_is_applied(run):
 
 
 def test_the_loop_is_full_and_its_prompts_are_distinct(run):
-    with ModelServer() as server:
+    with ModelServer(token_s=0.03) as server:
         result = run(server, "loop")
     assert result.max_in_flight == 3
     assert len(set(server.measured)) == 9

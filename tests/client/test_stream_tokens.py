@@ -6,8 +6,8 @@ from streams import DONE, Stream, event
 
 every_api = pytest.mark.parametrize("api", APIS)
 openai_apis = pytest.mark.parametrize("api", ["chat", "completions"])
-PAUSE_S = 0.15
-SLACK_S = 0.12  # a shared machine may be late, never early
+PAUSE_S = 0.1
+SLACK_S = 0.6  # a shared machine may be late, never early
 
 
 def about(expected_s):

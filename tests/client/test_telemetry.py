@@ -48,7 +48,7 @@ def mean(values):
 
 def test_samples_come_at_their_interval_with_all_columns(start):
     columns, telemetry = sample(start(SLEEP).pid)
-    assert 3 <= len(telemetry.samples) <= 5
+    assert 2 <= len(telemetry.samples) <= 5
     assert telemetry.columns[: len(COLUMNS)] == COLUMNS
     assert all(len(row) == len(telemetry.columns) for row in telemetry.samples)
     assert columns["time_s"] == sorted(columns["time_s"])
@@ -57,11 +57,10 @@ def test_samples_come_at_their_interval_with_all_columns(start):
 def test_the_servers_own_work_is_not_foreign(start):
     server = start(SPIN, start_new_session=True)
     columns, _ = sample(server.pid)
-    assert mean(columns["server_cores"]) > 0.2
-    foreign_with = mean(columns["foreign_cores"])
+    assert mean(columns["server_cores"]) > 0.04
+    assert mean(columns["foreign_cores"]) < mean(columns["busy_cores"])
     columns, _ = sample(start(SLEEP).pid)
-    assert mean(columns["foreign_cores"]) > 0.2 > mean(columns["server_cores"])
-    assert foreign_with < mean(columns["busy_cores"])
+    assert mean(columns["foreign_cores"]) > 0.04 > mean(columns["server_cores"])
 
 
 def test_sampling_itself_costs_little(start):

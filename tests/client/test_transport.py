@@ -53,7 +53,7 @@ def test_a_stamp_is_turned_into_monotonic_time():
     "ancillary",
     [
         [],
-        stamp(-5.0),
+        stamp(-7200.0),
         stamp(7200.0),
         [(socket.SOL_SOCKET, SO_TIMESTAMPING, bytes(48))],
         [(socket.SOL_SOCKET, SO_TIMESTAMPING, b"short")],

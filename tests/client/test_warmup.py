@@ -1,7 +1,5 @@
 """Warm-up ends when two batches agree, or after enough of them."""
 
-import time
-
 import pytest
 from make_records import make_record
 
@@ -10,34 +8,35 @@ from draftbench.config import WarmupPlan
 from draftbench.errors import MeasurementError
 
 
-def run(spans_s, tolerance=0.2, min_batches=2, max_batches=6):
+def run(spans_s, tolerance=0.05, min_batches=2, max_batches=6):
+    """Warm up with batches that take `spans_s` by a clock of the test's own."""
     plan = WarmupPlan(
         prompts="p", max_tokens=8, min_batches=min_batches, max_batches=max_batches, tolerance=tolerance
     )
-    flushes = []
+    now_s, flushes = [0.0], []
 
     def batch(index):
         assert len(flushes) == index + 1  # an empty cache for every batch
-        time.sleep(spans_s[index])
-        return [make_record()]
+        now_s[0] += spans_s[index]
+        return [make_record(), make_record()]
 
-    return warm_up(plan, batch, lambda: flushes.append(1))
+    return warm_up(plan, batch, lambda: flushes.append(1), clock=lambda: now_s[0])
 
 
 def test_it_ends_when_two_batches_agree():
-    warmup = run([0.2, 0.08, 0.08, 0.08])
+    warmup = run([2.0, 1.0, 1.04, 1.0])
     assert warmup.converged
-    assert len(warmup.batch_tok_per_s) == 3
+    assert warmup.batch_tok_per_s == pytest.approx([2.0, 4.0, 4 / 1.04])
 
 
 def test_it_gives_up_after_the_most_batches():
-    warmup = run([0.01, 0.03, 0.09, 0.27], max_batches=4)
+    warmup = run([8.0, 4.0, 2.0, 1.0], max_batches=4)
     assert not warmup.converged
-    assert len(warmup.batch_tok_per_s) == 4
+    assert warmup.batch_tok_per_s == pytest.approx([0.5, 1.0, 2.0, 4.0])
 
 
 def test_it_runs_at_least_the_fewest_batches():
-    assert len(run([0.05] * 6, min_batches=4).batch_tok_per_s) >= 4
+    assert len(run([1.0] * 6, min_batches=4).batch_tok_per_s) == 4
 
 
 @pytest.mark.parametrize("status", ["failed", "invalid"])

@@ -52,7 +52,7 @@ def server_info(base_url: str, limit_s: float = 10.0) -> dict[str, Any]:
     """
     try:
         with _session() as session:
-            response = session.get(f"{base_url}/server_info", timeout=limit_s)
+            response = session.get(f"{base_url.rstrip('/')}/server_info", timeout=limit_s)
             response.raise_for_status()
             info = response.json()
     except (requests.RequestException, ValueError) as error:

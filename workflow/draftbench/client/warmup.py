@@ -10,7 +10,12 @@ from draftbench.records import RequestRecord, Warmup
 RunBatch = Callable[[int], Sequence[RequestRecord]]
 
 
-def warm_up(plan: WarmupPlan, run_batch: RunBatch, flush: Callable[[], None]) -> Warmup:
+def warm_up(
+    plan: WarmupPlan,
+    run_batch: RunBatch,
+    flush: Callable[[], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Warmup:
     """Run batches until two in a row agree within the plan's tolerance, or there have been enough.
 
     The cache is flushed before each batch: a batch that finds the one before in the cache is faster without
@@ -20,6 +25,7 @@ def warm_up(plan: WarmupPlan, run_batch: RunBatch, flush: Callable[[], None]) ->
         plan: how many batches at least and at most, and the tolerance.
         run_batch: sends batch number `i` in the workload's shape and returns its records.
         flush: drops the server's cache.
+        clock: seconds, of any origin.
 
     Raises:
         MeasurementError: a warm-up request failed; there is nothing to measure then.
@@ -27,9 +33,9 @@ def warm_up(plan: WarmupPlan, run_batch: RunBatch, flush: Callable[[], None]) ->
     speeds: list[float] = []
     while len(speeds) < plan.max_batches:
         flush()
-        start_s = time.monotonic()
+        start_s = clock()
         records = run_batch(len(speeds))
-        span_s = time.monotonic() - start_s
+        span_s = clock() - start_s
         _refuse_failures(records)
         speeds.append(sum(record.num_output_tokens or 0 for record in records) / span_s)
         if len(speeds) >= plan.min_batches and has_settled(speeds, plan.tolerance):
