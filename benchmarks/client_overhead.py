@@ -46,8 +46,10 @@ class Scenario:
     num_requests: int
 
 
+# More than some 60 packets at once overrun what the loopback device delivers in one go (net.core.dev_weight),
+# and the kernel brings the rest a tick later: short streams, so that the clients are measured and not that.
 SCENARIOS = (
-    Scenario("zero delay", 0, 0, 64, 24),
+    Scenario("zero delay", 0, 0, 24, 48),
     Scenario("known delay", 50, 10, 64, 24),
 )
 
