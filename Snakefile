@@ -25,6 +25,7 @@ include: "workflow/rules/service.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/preflight.smk"
+include: "workflow/rules/train.smk"
 
 
 localrules:

@@ -92,6 +92,8 @@ class Workspace:
         shutil.copy(ROOT / "Snakefile", self.path)
         for name in ("profiles", "scripts", "envs", "workflow/rules"):
             shutil.copytree(ROOT / name, self.path / name)
+        (self.path / "config").mkdir()
+        shutil.copy(ROOT / "config/train-smollm2.yaml", self.path / "config")  # read by the training rules
         for name in ("report", "stats"):  # inputs of the report's rules; the library itself is installed
             (self.path / "workflow/draftbench" / name).mkdir(parents=True)
             (self.path / "workflow/draftbench" / name / "code.py").write_text("")
@@ -126,7 +128,6 @@ class Workspace:
             (self.path / f"{name}.yaml").write_text(yaml.safe_dump({"prompts": prompts}))
 
     def configure(self, campaign):
-        (self.path / "config").mkdir(exist_ok=True)
         (self.path / "config/config.yaml").write_text(yaml.safe_dump(campaign, sort_keys=False))
 
     def behave(self, **behaviour):

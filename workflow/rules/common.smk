@@ -12,7 +12,9 @@ from draftbench.run import Run
 from draftbench.steps import result_path
 
 try:
-    CAMPAIGN = read_campaign([Path(os.path.relpath(name)) for name in workflow.configfiles], config)
+    CAMPAIGN = read_campaign(
+        [Path(os.path.relpath(name)) for name in workflow.configfiles], config
+    )
     PLAN = Plan(CAMPAIGN)
     SPECS = PLAN.specs
     # A token of something that dies with the host or a process is valid in the run that made it and in no other.

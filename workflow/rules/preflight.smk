@@ -4,7 +4,9 @@ localrules:
 
 # Also the first thing that a run does which measures or typesets; see begin_run.
 rule preflight:
+    log:
+        f"logs/preflight/{NAME}.log",
     conda:
         "../../envs/workflow.yaml"
     shell:
-        "exec python scripts/preflight.py"
+        "python scripts/preflight.py 2>&1 | tee {log}"

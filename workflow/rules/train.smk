@@ -8,48 +8,47 @@ TRAINING_LOGS = f"logs/train/{Path(TRAINING_FILE).stem}"
 
 rule generate_responses:
     input:
-        TRAINING_FILE,
-        TRAINING.data.task_lists,
-        TRAINING.evaluation.natural_prompts,
+        run=TRAINING_FILE,
+        prompts=[*TRAINING.data.task_lists, TRAINING.evaluation.natural_prompts],
     output:
         f"{TRAINING.corpus_folder}/train-0.npz",
         f"{TRAINING.corpus_folder}/held-out.npz",
         f"{TRAINING.corpus_folder}/natural.npz",
     log:
         f"{TRAINING_LOGS}/generate_responses.log",
-    threads: ALL_CORES
     conda:
         "../../envs/workflow.yaml"
+    threads: ALL_CORES
     shell:
-        "exec python scripts/generate_responses.py --run {input[0]:q} >{log} 2>&1"
+        "exec python scripts/generate_responses.py --run {input.run:q} >{log} 2>&1"
 
 
 rule train_drafter:
     input:
-        TRAINING_FILE,
-        rules.generate_responses.output,
+        run=TRAINING_FILE,
+        corpus=rules.generate_responses.output,
     output:
         f"{TRAINING.drafter_folder}/model.safetensors",
         f"{TRAINING.drafter_folder}/config.json",
     log:
         f"{TRAINING_LOGS}/train_drafter.log",
-    threads: ALL_CORES
     conda:
         "../../envs/workflow.yaml"
+    threads: ALL_CORES
     shell:
-        "exec python scripts/train_drafter.py --run {input[0]:q} >{log} 2>&1"
+        "exec python scripts/train_drafter.py --run {input.run:q} >{log} 2>&1"
 
 
 rule evaluate_drafter:
     input:
-        TRAINING_FILE,
-        rules.train_drafter.output,
+        run=TRAINING_FILE,
+        drafter=rules.train_drafter.output,
     output:
         f"{TRAINING.drafter_folder}/evaluation.json",
     log:
         f"{TRAINING_LOGS}/evaluate_drafter.log",
-    threads: ALL_CORES
     conda:
         "../../envs/workflow.yaml"
+    threads: ALL_CORES
     shell:
-        "exec python scripts/evaluate_drafter.py --run {input[0]:q} >{log} 2>&1"
+        "exec python scripts/evaluate_drafter.py --run {input.run:q} >{log} 2>&1"
