@@ -66,7 +66,7 @@ def load_task_list(path: Path) -> TaskList:
         follow_ups=tuple(values.get("follow_ups", ())),
         systems=tuple(values.get("systems", ())),
     )
-    for template in [*tasks.templates, *tasks.follow_ups]:
+    for template in [*tasks.templates, *tasks.follow_ups, *tasks.endings, *tasks.systems]:
         missing = set(SLOT.findall(template)) - set(slots)
         if missing:
             raise ConfigError(
@@ -175,7 +175,8 @@ def _compose_one(tasks: TaskList, rng: random.Random) -> Prompt:
     text = text[0].upper() + text[1:]
     if tasks.endings and rng.random() < 0.3:
         text = f"{text} {fill(rng.choice(tasks.endings), tasks, rng)}"
-    system = rng.choice(tasks.systems) if tasks.systems and rng.random() < 0.15 else None
+    has_system = tasks.systems and rng.random() < 0.15
+    system = fill(rng.choice(tasks.systems), tasks, rng) if has_system else None
     num_follow_ups = min(len(tasks.follow_ups), 6)
     follow_ups = tuple(fill(turn, tasks, rng) for turn in rng.sample(tasks.follow_ups, num_follow_ups))
     return Prompt(tasks.kind, text, system, follow_ups)
