@@ -22,7 +22,6 @@ POSITION = 5
 
 @pytest.fixture(scope="module")
 def teacher(staged_target):
-    torch.set_num_threads(1)
     return Teacher(staged_target, "float32", 256)
 
 

@@ -1,7 +1,5 @@
 """The model's input texts of a finished cell, rebuilt from its prompts and its own replies."""
 
-from pathlib import Path
-
 from draftbench.client.plan import Message
 from draftbench.client.prompts import expand_prompts, load_prompts, load_scenario
 from draftbench.client.template import ChatTemplate
@@ -9,7 +7,7 @@ from draftbench.config import AgenticWorkload, Campaign, ConcurrencyWorkload
 from draftbench.records import CellResult
 
 
-def input_texts(campaign: Campaign, result: CellResult, model_path: Path) -> dict[str, str]:
+def input_texts(campaign: Campaign, result: CellResult, template: ChatTemplate) -> dict[str, str]:
     """Request id -> the text whose continuation was asked for.
 
     The cell's spec holds the hash of the prompt file, so the file is the one that was measured.
@@ -17,13 +15,12 @@ def input_texts(campaign: Campaign, result: CellResult, model_path: Path) -> dic
     Args:
         campaign: whose file names are relative to the working directory.
         result: of one of its cells.
-        model_path: folder of the target, for its chat template.
+        template: the target's.
 
     Raises:
         ConfigError: a file cannot be read, or the target has no template.
     """
     workload = campaign.workloads[result.workload]
-    template = ChatTemplate(model_path)
     if isinstance(workload, AgenticWorkload):
         return _conversation_texts(workload, result, template)
     prompts = load_prompts(workload.prompts)

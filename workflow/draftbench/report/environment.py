@@ -7,7 +7,18 @@ from draftbench.files import canonical_json
 from draftbench.records import CellResult
 
 # Parts of an environment that change a measurement; the rest (temperatures, paths, times) may differ.
-DECISIVE_KEYS = ("packages", "python", "kernel", "machine", "cpu", "memory_bytes", "gpu", "gpus", "driver")
+DECISIVE_KEYS = (
+    "packages",
+    "python",
+    "kernel",
+    "machine",
+    "cpu",
+    "memory_bytes",
+    "gpu",
+    "gpus",
+    "driver",
+    "engine_packages",
+)
 
 
 def same_environment(one: CellResult, other: CellResult) -> bool:

@@ -7,8 +7,11 @@ archived campaign is the same on a machine without the models.
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from draftbench.client.template import ChatTemplate
 from draftbench.config import Campaign
 from draftbench.files import sha256_file, write_atomic
 from draftbench.records import CellResult, StrictModel
@@ -17,8 +20,12 @@ from draftbench.report.load import GAPS_FILE, read_record
 from draftbench.report.outputs import GapKey, OutputPair
 from draftbench.stats.exactness import Divergence, LogitGap
 
+WEIGHTS = "model.safetensors"
 MAX_PASSES = 400
 """Teacher-forced passes at most; one serves all outputs that part from the same reference."""
+
+if TYPE_CHECKING:
+    from draftbench.report.teacher import Teacher
 
 logger = logging.getLogger(__name__)
 
@@ -91,67 +98,78 @@ def _belongs(record: GapRecord, pair: OutputPair | None) -> bool:
     return pair is not None and _tokens(pair) == measured
 
 
+@dataclass(frozen=True)
+class _Target:
+    """A served target: its folder, the number format it was served in, the hash of its weights."""
+
+    model_path: str
+    dtype: str
+    weights_sha256: str
+
+    @classmethod
+    def of(cls, result: CellResult) -> "_Target | None":
+        """The target that a result came from; None where the result does not tell."""
+        info, hashes = result.identity.server_info, result.identity.environment.get("target_sha256")
+        expected = hashes.get(WEIGHTS) if isinstance(hashes, Mapping) else None
+        found = (info.get("model_path"), info.get("dtype"), expected)
+        return cls(*map(str, found)) if all(isinstance(value, str) for value in found) else None
+
+    def is_staged(self) -> bool:
+        """Whether that very model still lies there."""
+        weights = Path(self.model_path) / WEIGHTS
+        return weights.exists() and sha256_file(weights) == self.weights_sha256
+
+
 def _measure(pairs: Sequence[OutputPair], campaign: Campaign) -> Iterator[GapRecord]:
     """Gaps of pairs whose target is staged here, one pass for each reference."""
-    by_target: defaultdict[tuple[str, str], list[OutputPair]] = defaultdict(list)
+    by_target: defaultdict[_Target | None, list[OutputPair]] = defaultdict(list)
     for pair in pairs:
-        target = _staged_target(pair.reference_result)
-        if target is not None:
-            by_target[target].append(pair)
-    for (model_path, dtype), members in by_target.items():
-        yield from _measure_target(members, campaign, Path(model_path), dtype)
+        by_target[_Target.of(pair.reference_result)].append(pair)
+    for target, members in by_target.items():
+        if target is not None and target.is_staged():
+            yield from _measure_target(members, campaign, target)
 
 
-def _staged_target(result: CellResult) -> tuple[str, str] | None:
-    """Folder and dtype of the target that a result came from, if that very model still lies there."""
-    info, hashes = result.identity.server_info, result.identity.environment.get("target_sha256")
-    model_path, dtype = info.get("model_path"), info.get("dtype")
-    if not isinstance(model_path, str) or not isinstance(dtype, str) or not isinstance(hashes, Mapping):
-        return None
-    weights = Path(model_path) / "model.safetensors"
-    return (model_path, dtype) if weights.exists() and _is_same(weights, hashes) else None
-
-
-def _is_same(weights: Path, hashes: Mapping[str, object]) -> bool:
-    return sha256_file(weights) == hashes.get(weights.name)
-
-
-def _measure_target(
-    pairs: Sequence[OutputPair], campaign: Campaign, model_path: Path, dtype: str
-) -> Iterator[GapRecord]:
+def _measure_target(pairs: Sequence[OutputPair], campaign: Campaign, target: _Target) -> Iterator[GapRecord]:
     from draftbench.report.teacher import Teacher  # noqa: PLC0415 - torch only where a gap is measured
 
     by_reference: defaultdict[tuple[str, str], list[OutputPair]] = defaultdict(list)
     for pair in pairs:
         by_reference[pair.reference_result.cell, pair.reference.request_id].append(pair)
-    longest = max(_length(pair) for pair in pairs)
-    teacher = Teacher(model_path, dtype, longest + 1)
+    logger.info("measuring logit gaps of %d outputs, %d passes", len(pairs), len(by_reference))
+    model_path = Path(target.model_path)
+    teacher = Teacher(model_path, target.dtype, max(_length(pair) for pair in pairs) + 1)
+    template = ChatTemplate(model_path)
     for members in list(by_reference.values())[:MAX_PASSES]:
-        reference, result = members[0].reference, members[0].reference_result
-        prompt_ids = teacher.encode(input_texts(campaign, result, model_path)[reference.request_id])
-        if len(prompt_ids) != reference.num_prompt_tokens:
+        texts = input_texts(campaign, members[0].reference_result, template)
+        prompt_ids = teacher.encode(texts[members[0].reference.request_id])
+        if len(prompt_ids) == members[0].reference.num_prompt_tokens:
+            yield from _measure_reference(members, teacher, prompt_ids)
+        else:
             logger.warning(
-                "%s: request %s: rebuilt prompt of %d tokens, served were %s; its gaps are not measured",
-                result.cell,
-                reference.request_id,
-                len(prompt_ids),
-                reference.num_prompt_tokens,
+                "%s: request %s: the rebuilt prompt has %d tokens, the served one %s; no gap is measured",
+                *(members[0].reference_result.cell, members[0].reference.request_id),
+                *(len(prompt_ids), members[0].reference.num_prompt_tokens),
             )
-            continue
-        logits = teacher.logits(prompt_ids, reference.output_ids or [])
-        for pair in members:
-            position, baseline_token, method_token = _tokens(pair) or (0, 0, 0)
-            gap = teacher.gap(logits[position], baseline_token, method_token)
-            yield GapRecord(
-                cell=pair.result.cell,
-                request_id=pair.request.request_id,
-                reference_cell=result.cell,
-                position=position,
-                baseline_token=baseline_token,
-                method_token=method_token,
-                gap=gap.gap,
-                resolution=gap.resolution,
-            )
+
+
+def _measure_reference(
+    pairs: Sequence[OutputPair], teacher: "Teacher", prompt_ids: Sequence[int]
+) -> Iterator[GapRecord]:
+    logits = teacher.logits(prompt_ids, pairs[0].reference.output_ids or [])
+    for pair in pairs:
+        position, baseline_token, method_token = _tokens(pair) or (0, 0, 0)
+        gap = teacher.gap(logits[position], baseline_token, method_token)
+        yield GapRecord(
+            cell=pair.result.cell,
+            request_id=pair.request.request_id,
+            reference_cell=pair.reference_result.cell,
+            position=position,
+            baseline_token=baseline_token,
+            method_token=method_token,
+            gap=gap.gap,
+            resolution=gap.resolution,
+        )
 
 
 def _length(pair: OutputPair) -> int:

@@ -20,7 +20,10 @@ class Teacher:
     """A target in the number format it was served in, on the CPU."""
 
     def __init__(self, model_path: Path, dtype: str, max_tokens: int) -> None:
-        """Load the target.
+        """Load the target, and hold torch to one thread from then on.
+
+        One thread sums in one order whatever the machine, and threads that wait for each other in a spin are
+        many times slower on a host that is busy with something else.
 
         Args:
             model_path: its folder.
@@ -30,6 +33,7 @@ class Teacher:
         Raises:
             ConfigError: the folder holds no target that fits, or the CPU does not compute in that dtype.
         """
+        torch.set_num_threads(1)
         config = read_target_config(model_path)
         device = torch.device("cpu")
         torch_dtype = resolve_dtype(dtype, device)
