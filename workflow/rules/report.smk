@@ -27,11 +27,12 @@ rule summarise:
         "../../envs/workflow.yaml"
     params:
         specs=SPECS,
+        client=client_sha256(),
         options="",
     shell:
         'exec python {input.script} --campaign-json "$DRAFTBENCH_SESSION/campaign.json"'
         ' --specs-json "$DRAFTBENCH_SESSION/specs.json" --results {input.directory}'
-        ' --out "$(dirname {output.summary})" {params.options} >{log} 2>&1'
+        ' --out "$(dirname {output.summary})" --client-sha256 {params.client} {params.options} >{log} 2>&1'
 
 
 rule figures:
@@ -86,6 +87,7 @@ use rule summarise as summarise_partial with:
         f"logs/summarise/{NAME}/partial.log",
     params:
         specs=SPECS,
+        client=client_sha256(),
         options="--partial",
 
 
