@@ -1,0 +1,5 @@
+"""Write the schemas' files."""
+
+from draftbench.schemas import write_schemas
+
+write_schemas()
