@@ -83,7 +83,7 @@ def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if x.shape[-1] % GROUP_SIZE or num_groups < k:
         return x.topk(k, dim=-1)
     groups = x.view(*x.shape[:-1], GROUP_SIZE, num_groups)
-    best = groups.amax(dim=-2).topk(k, dim=-1).indices
+    best = groups.amax(dim=-2).topk(k, dim=-1, sorted=False).indices
     values, places = groups.take_along_dim(best.unsqueeze(-2), dim=-1).flatten(-2).topk(k, dim=-1)
     row = torch.div(places, k, rounding_mode="floor")
     return values, row * num_groups + best.gather(-1, places % k)
