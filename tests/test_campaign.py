@@ -5,6 +5,7 @@ import re
 
 import pytest
 import yaml
+from tests.workflow.workspace import small_campaign
 
 from draftbench.campaign_file import read_campaign, read_mapping
 from draftbench.config import Campaign, cells, load_campaign, services
@@ -14,24 +15,8 @@ DELETE = object()
 
 
 def campaign():
-    return {
-        "campaign": "small",
-        "models": {"tiny": {"target": {"source": "path:target"}, "drafter": {"source": "path:drafter"}}},
-        "engine": {"kind": "embedded"},
-        "methods": {"ar": {"algorithm": "ar"}, "tree": {"algorithm": "ddtree", "budget": 4}},
-        "workloads": {
-            "short": {"kind": "single", "prompts": "prompts.yaml", "max_tokens": 4},
-            "pair": {
-                "kind": "concurrency",
-                "prompts": "prompts.yaml",
-                "concurrency": 2,
-                "num_requests": 4,
-                "max_tokens": 4,
-            },
-        },
-        "warmup": {"prompts": "warmup.yaml", "max_tokens": 2},
-        "only": {},
-    }
+    """Methods ar, dflash and ddtree-b8; workloads short and pair."""
+    return small_campaign() | {"only": {}}
 
 
 def changed(key, value):
@@ -57,7 +42,7 @@ def refusal(values):
     ("key", "value", "expected"),
     [
         ("repeat", 2, "a known key, got 'repeat'; did you mean 'repeats'?"),
-        ("methods.tree.budgett", 2, "a known key, got 'budgett'; did you mean 'budget'?"),
+        ("methods.ddtree-b8.budgett", 2, "a known key, got 'budgett'; did you mean 'budget'?"),
         ("workloads.short.max_tokns", 2, "a known key, got 'max_tokns'; did you mean 'max_tokens'?"),
         ("models.tiny.zzz", 2, "one of the keys target, drafter, got 'zzz'; remove it, see config/README.md"),
         ("repeats", "2", "a whole number, got '2'"),
@@ -68,14 +53,14 @@ def refusal(values):
         ("tp", [1, 1], "each size once, got [1, 1]"),
         ("methods", {}, "at least one entry, got {}"),
         ("warmup", DELETE, "a value, got nothing; add the key"),
-        ("models.tiny.drafter", DELETE, "a drafter, which method tree needs, got nothing"),
+        ("models.tiny.drafter", DELETE, "a drafter, which method dflash needs, got nothing"),
         (
             "models.tiny.target.source",
             "github:x",
             "pypi:<name>==<version>, hf:<repo>@<revision> or path:<directory>, got 'github:x'",
         ),
-        ("methods.tree.budget", 0, "a number greater than or equal to 1, got 0"),
-        ("methods.tree.budget", DELETE, "the number of tree nodes, at least 1, for algorithm ddtree"),
+        ("methods.ddtree-b8.budget", 0, "a number greater than or equal to 1, got 0"),
+        ("methods.ddtree-b8.budget", DELETE, "the number of tree nodes, at least 1, for algorithm ddtree"),
         ("methods.ar.budget", 3, "no budget for algorithm ar, which has no tree, got 3"),
         ("methods.ar.algorithm", "eagle", "'ar', 'dflash' or 'ddtree', got 'eagle'"),
         ("methods.DDTree", {"algorithm": "ar"}, "lower-case words joined by hyphens, got 'DDTree'"),
@@ -94,7 +79,11 @@ def test_a_wrong_value_is_named_with_what_was_expected(key, value, expected):
         ("workloads.short.kind", "singel", "workloads.short: expected kind to be one of 'single', 'agentic'"),
         ("engine.kind", "vllm", "engine: expected kind to be one of 'embedded', 'sglang', got 'vllm'"),
         ("limits", {"ready_s": -1}, "limits.ready_s: expected a number greater than 0, got -1"),
-        ("only.short", {"methods": ["eagle"]}, "only.short.methods: expected one of ar, tree, got 'eagle'"),
+        (
+            "only.short",
+            {"methods": ["eagle"]},
+            "only.short.methods: expected one of ar, dflash, ddtree-b8, got 'eagle'",
+        ),
     ],
 )
 def test_a_wrong_value_inside_a_section_is_named_too(key, value, sentence):
@@ -102,7 +91,7 @@ def test_a_wrong_value_inside_a_section_is_named_too(key, value, sentence):
 
 
 def test_a_refusal_is_one_line_that_says_what_to_do():
-    text = refusal(changed("methods.tree.budget", 0))
+    text = refusal(changed("methods.ddtree-b8.budget", 0))
     assert "\n" not in text
     assert text.endswith("; correct the key, see config/README.md")
 
@@ -143,10 +132,10 @@ def test_a_missing_file_is_refused_by_name(tmp_path):
 
 def test_the_file_with_the_wrong_key_is_named_among_several(tmp_path):
     first = write(tmp_path / "first.yaml", campaign())
-    second = write(tmp_path / "second.yaml", {"methods": {"tree": {"budget": 0}}})
+    second = write(tmp_path / "second.yaml", {"methods": {"ddtree-b8": {"budget": 0}}})
     third = write(tmp_path / "third.yaml", {"repeats": 2})
-    merged = changed("methods.tree.budget", 0) | {"repeats": 2}
-    with pytest.raises(ConfigError, match=rf"^{re.escape(str(second))}: methods.tree.budget"):
+    merged = changed("methods.ddtree-b8.budget", 0) | {"repeats": 2}
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(second))}: methods.ddtree-b8.budget"):
         read_campaign([first, second, third], merged)
 
 
@@ -158,19 +147,20 @@ def test_a_wrong_key_of_the_command_line_is_told_from_the_files(tmp_path):
 
 def test_services_are_named_by_model_only_where_there_are_several():
     one = load_campaign(campaign(), "one")
-    assert [service.name for service in services(one)] == ["tp1-ar", "tp1-tree"]
+    assert [service.name for service in services(one)] == ["tp1-ar", "tp1-dflash", "tp1-ddtree-b8"]
     values = campaign() | {"sessions": 2}
     values["models"]["other"] = values["models"]["tiny"]
     names = [service.name for service in services(load_campaign(values, "two"))]
     assert names[0] == "tiny-tp1-ar"
-    assert names[-1] == "other-tp1-tree-s2"
-    assert len(set(names)) == 8
+    assert names[-1] == "other-tp1-ddtree-b8-s2"
+    assert len(set(names)) == 12
 
 
 def test_only_leaves_a_workload_out():
-    values = campaign() | {"tp": [1, 2], "only": {"pair": {"tp": [2], "methods": ["tree"]}}}
+    values = campaign() | {"tp": [1, 2], "only": {"pair": {"tp": [2], "methods": ["ddtree-b8"]}}}
     names = [cell.name for cell in cells(load_campaign(values, "some"))]
-    assert names == ["tp1-ar.short", "tp1-tree.short", "tp2-ar.short", "tp2-tree.short", "tp2-tree.pair"]
+    assert len(names) == 7
+    assert [name for name in names if name.endswith(".pair")] == ["tp2-ddtree-b8.pair"]
 
 
 def test_a_campaign_survives_json():

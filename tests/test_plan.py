@@ -36,10 +36,10 @@ def test_a_spec_is_plain_json(root):
 
 def test_a_changed_budget_changes_that_methods_specs_only(root):
     before = plan(root).specs
-    after = plan(
-        root, methods={"ar": {"algorithm": "ar"}, "tree": {"algorithm": "ddtree", "budget": 5}}
-    ).specs
-    assert [name for name in before if before[name] != after[name]] == ["tp1-tree.short", "tp1-tree.pair"]
+    methods = campaign()["methods"] | {"ddtree-b8": {"algorithm": "ddtree", "budget": 5}}
+    after = plan(root, methods=methods).specs
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"tp1-ddtree-b8.short", "tp1-ddtree-b8.pair"}
 
 
 def test_a_changed_prompt_changes_the_specs(root):
