@@ -105,7 +105,7 @@ class Supervisor(Section):
     @model_validator(mode="after")
     def _displacing_needs_systemd(self) -> "Supervisor":
         if self.displace and self.kind != "systemd":
-            raise ValueError(f"displace belongs to kind systemd, {self.kind} cannot stop units")
+            raise misfit("displace", f"no units with kind {self.kind}, which cannot stop them", self.displace)
         return self
 
 

@@ -29,10 +29,11 @@ def run_directory() -> Path:
     root = TMPFS if TMPFS.is_dir() else Path(tempfile.gettempdir())
     directory = Path(chosen) if chosen else root / f"draftbench-{os.getuid()}"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if directory.stat().st_uid != os.getuid():
+    owner = directory.lstat().st_uid  # of a link itself: another user may have put one there
+    if owner != os.getuid():
         raise DraftbenchError(
-            f"expected {directory} to belong to user {os.getuid()}, it belongs to "
-            f"{directory.stat().st_uid}; set DRAFTBENCH_RUN_DIR to a directory of your own"
+            f"expected {directory} to belong to user {os.getuid()}, it belongs to {owner}; "
+            "set DRAFTBENCH_RUN_DIR to a directory of your own"
         )
     return directory
 
@@ -118,9 +119,9 @@ def host_lock_path() -> Path:
 def _open_shared(path: Path) -> int:
     # In a sticky directory the kernel refuses O_CREAT for a file of another user.
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         with contextlib.suppress(PermissionError):  # another user made it in between
             os.fchmod(descriptor, 0o666)
         return descriptor
