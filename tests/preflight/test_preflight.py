@@ -18,7 +18,7 @@ from draftbench.preflight.checklist import Findings, listed, require_ready, run_
 from draftbench.preflight.forecast import hours_note
 
 VERSIONS = {"sglang": "0.5.17", "torch": "2.11.0", "transformers": "5.12.1"}
-FACTS = {"versions": VERSIONS, "plugins": ["ddtree"], "cuda": "13.0", "num_gpus": 8, "error": None}
+FACTS = {"python": "3.12.1", "versions": VERSIONS, "plugins": ["ddtree"], "cuda": "13.0", "error": None}
 SHAPE = {
     "hidden_factor": 4,
     "num_layers": 8,

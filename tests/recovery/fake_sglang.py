@@ -95,6 +95,7 @@ def serve(options: dict[str, Any]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "-c":
         versions = {"sglang": VERSION, "torch": "2.11.0"}
-        print(json.dumps({"versions": versions, "plugins": [], "cuda": "13.0", "num_gpus": 8, "error": None}))
+        facts = {"python": "3.12.1", "versions": versions, "plugins": [], "cuda": "13.0", "error": None}
+        print(json.dumps(facts))
     else:
         serve(read_options(sys.argv[3:]))

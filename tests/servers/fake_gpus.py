@@ -28,6 +28,8 @@ for index in range(state["num_gpus"]):
             print(f"GPU-{{index:04d}}, {{pid}}")
     elif sys.argv[1] == "--query-gpu=index,uuid,name,memory.total,memory.used":
         print(f"{{index}}, GPU-{{index:04d}}, Fake 96 GB, {total}, {{used}}")
+    elif sys.argv[1].startswith("--query-gpu=index,driver_version"):
+        print(f"{{index}}, 580.1, Enabled, 600.00, Enabled, Default, 2430")
     else:
         sys.exit(6)  # telemetry asks for more than this fake knows
 """

@@ -1,40 +1,17 @@
 """What SGLang needs: an environment in which CUDA computes, a launch line it accepts, shapes that split."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
-from typing import Any
 
 from draftbench.config import Campaign, SglangEngine, Source
 from draftbench.errors import ConfigError
 from draftbench.plan import Plan
 from draftbench.servers.sglang import build_sglang_launch
+from draftbench.servers.sglang_environment import probe
 from draftbench.servers.sglang_flags import find_flag_table
 from draftbench.staging.place import campaign_root, config_folder
 
-PROBE_LIMIT_S = 180.0
 UVM = Path("/dev/nvidia-uvm")
-PLUGIN_GROUP = "sglang.srt.plugins"
-# Runs under the interpreter of SGLang's environment, which need not have this package.
-PROBE = f"""
-import importlib.metadata as metadata, json
-facts = {{"versions": {{}}, "error": None}}
-for name in ("sglang", "torch", "transformers", "sglang-kernel", "flashinfer-python"):
-    try:
-        facts["versions"][name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        facts["versions"][name] = None
-facts["plugins"] = [point.name for point in metadata.entry_points(group="{PLUGIN_GROUP}")]
-try:
-    import torch
-    facts["cuda"] = torch.version.cuda
-    facts["num_gpus"] = torch.cuda.device_count()
-    torch.ones(1, device="cuda").item()
-except Exception as error:
-    facts["error"] = type(error).__name__ + ": " + str(error).splitlines()[0]
-print(json.dumps(facts))
-"""
 
 
 def check_launches(campaign: Campaign, engine: SglangEngine) -> None:
@@ -79,7 +56,7 @@ def check_environment(campaign: Campaign, engine: SglangEngine) -> str:
     Raises:
         ConfigError: something is missing or another version; the sentence says what to do.
     """
-    facts = probe(engine)
+    facts = probe(engine, starts_cuda=True)
     versions = facts["versions"]
     release = find_flag_table(engine.version).release
     if versions["sglang"] is None or (release is not None and versions["sglang"] != release):
@@ -100,30 +77,6 @@ def check_environment(campaign: Campaign, engine: SglangEngine) -> str:
         )
     known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     return f"{known}, CUDA {facts['cuda']}"
-
-
-def probe(engine: SglangEngine) -> dict[str, Any]:
-    """What the interpreter of SGLang's environment says of itself; see `PROBE`.
-
-    Raises:
-        ConfigError: it does not run.
-    """
-    try:
-        done = subprocess.run(
-            [engine.python, "-c", PROBE],
-            env=os.environ | engine.environment,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_LIMIT_S,
-            check=False,
-        )
-        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        raise ConfigError(
-            f"engine.python: expected {engine.python} to run and to import its packages, got: {error}; "
-            "correct it, see envs/sglang.txt"
-        ) from None
-    return facts
 
 
 def _remedy() -> str:

@@ -62,16 +62,21 @@ def read_gpus() -> list[Gpu]:
         ServerError: it is missing or fails.
     """
     pids: dict[str, list[int]] = {}
-    for uuid, pid in _query("--query-compute-apps=gpu_uuid,pid"):
+    for uuid, pid in query("--query-compute-apps=gpu_uuid,pid"):
         if pid.isdigit():
             pids.setdefault(uuid, []).append(int(pid))
     return [
         Gpu(int(index), uuid, name, int(total), int(used), tuple(pids.get(uuid, ())))
-        for index, uuid, name, total, used in _query("--query-gpu=index,uuid,name,memory.total,memory.used")
+        for index, uuid, name, total, used in query("--query-gpu=index,uuid,name,memory.total,memory.used")
     ]
 
 
-def _query(what: str) -> list[list[str]]:
+def query(what: str) -> list[list[str]]:
+    """Rows of one CSV query of `nvidia-smi`.
+
+    Raises:
+        ServerError: it is missing or fails.
+    """
     if shutil.which("nvidia-smi") is None:
         raise ServerError(
             "expected nvidia-smi on PATH to see this host's GPUs, got no such program; install the NVIDIA "

@@ -27,6 +27,7 @@ from draftbench.servers.gpu import GpuGuard
 from draftbench.servers.guards import PortGuard, choose_port
 from draftbench.servers.launch import StagedPaths, build_launch, fingerprint
 from draftbench.servers.process import ProcessSupervisor, token_prefix
+from draftbench.servers.sglang_environment import capture_sglang
 from draftbench.servers.systemd import SystemdSupervisor
 
 logger = logging.getLogger(__name__)
@@ -169,6 +170,8 @@ class ServiceKeeper:
             self.stop()
             raise
         recorded = environment.capture(self.repository) | facts
+        if self.campaign.engine.kind == "sglang":
+            recorded |= capture_sglang(self.campaign.engine, spec.num_gpus)
         handle = handle.model_copy(update={"is_ready": True, "environment": recorded})
         _write_record(handle)
         logger.info("%s serves at %s, process %d", service.name, handle.base_url, handle.spawned.pid)

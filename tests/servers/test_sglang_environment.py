@@ -1,0 +1,45 @@
+"""SGLang's packages and the GPUs, as recorded with a start."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.servers.fake_gpus import FakeGpus
+
+from draftbench.config import SglangEngine
+from draftbench.errors import ConfigError
+from draftbench.servers.sglang_environment import capture_sglang, probe
+
+ENGINE = SglangEngine(kind="sglang", version="0.5.17", python=sys.executable)
+
+
+def test_an_interpreter_says_which_packages_and_plugins_it_has() -> None:
+    facts = probe(ENGINE, starts_cuda=False)
+    assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert facts["versions"]["torch"] is not None
+    assert facts["versions"]["sglang"] is None
+    assert facts["plugins"] == []
+    assert "error" not in facts
+
+
+def test_an_interpreter_says_why_cuda_does_not_compute() -> None:
+    facts = probe(ENGINE.model_copy(update={"environment": {"CUDA_VISIBLE_DEVICES": ""}}), starts_cuda=True)
+    assert facts["error"]
+
+
+def test_an_interpreter_that_fails_is_one_sentence(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(ConfigError, match=r"engine\.python: expected .*/python to run"):
+        probe(ENGINE.model_copy(update={"python": str(broken)}), starts_cuda=False)
+
+
+def test_the_gpus_of_a_service_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", FakeGpus(tmp_path).install().path)
+    facts = capture_sglang(ENGINE, 2)
+    assert facts["gpus"] == ["Fake 96 GB, 97887 MiB"] * 2
+    assert facts["gpu_indices"] == [0, 1]
+    assert facts["driver"] == "580.1"
+    assert facts["gpu_settings"][0]["power.limit"] == "600.00"
+    assert facts["engine_packages"]["numpy"] is not None

@@ -1,0 +1,115 @@
+"""What SGLang's own environment and this host's GPUs are: asked before a run, recorded with every start."""
+
+import json
+import os
+import subprocess
+from typing import Any
+
+from draftbench.config import SglangEngine
+from draftbench.errors import ConfigError
+from draftbench.servers.gpu import choose_gpus, query, read_gpus
+
+PROBE_LIMIT_S = 180.0
+PACKAGES = (
+    "sglang",
+    "sglang-ddtree",
+    "sglang-kernel",
+    "flashinfer-python",
+    "torch",
+    "triton",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "nvidia-nccl-cu13",
+)
+PLUGIN_GROUP = "sglang.srt.plugins"
+# Both run under the interpreter of SGLang's environment, which need not have this package.
+VERSIONS_PROGRAM = f"""
+import importlib.metadata as metadata, json, platform
+facts = {{"python": platform.python_version(), "versions": {{}}}}
+for name in {PACKAGES!r}:
+    try:
+        facts["versions"][name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        facts["versions"][name] = None
+facts["plugins"] = sorted(point.name for point in metadata.entry_points(group="{PLUGIN_GROUP}"))
+"""
+CUDA_PROGRAM = """
+facts["error"] = None
+try:
+    import torch
+    facts["cuda"] = torch.version.cuda
+    torch.ones(1, device="cuda").item()
+except Exception as error:
+    facts["error"] = type(error).__name__ + ": " + str(error).splitlines()[0]
+"""
+PRINT_PROGRAM = """
+print(json.dumps(facts))
+"""
+# What of a GPU's settings can change a measurement.
+SETTINGS = ("persistence_mode", "power.limit", "ecc.mode.current", "compute_mode", "clocks.max.sm")
+
+
+def probe(engine: SglangEngine, *, starts_cuda: bool) -> dict[str, Any]:
+    """What the interpreter of SGLang's environment says of itself.
+
+    Args:
+        engine: whose `python` and `environment` are used.
+        starts_cuda: also compute on a GPU, which takes some of its memory for a moment.
+
+    Returns:
+        `python`, `versions` by package (None: not installed), `plugins` of SGLang; with `starts_cuda` also
+        `cuda` of torch and `error`, None where CUDA computes.
+
+    Raises:
+        ConfigError: it does not run.
+    """
+    program = VERSIONS_PROGRAM + (CUDA_PROGRAM if starts_cuda else "") + PRINT_PROGRAM
+    try:
+        done = subprocess.run(
+            [engine.python, "-c", program],
+            env=os.environ | engine.environment,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_LIMIT_S,
+            check=False,
+        )
+        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        raise ConfigError(
+            f"engine.python: expected {engine.python} to run and to import its packages, got: {error}; "
+            "correct it, see envs/sglang.txt"
+        ) from None
+    return facts
+
+
+def capture_sglang(engine: SglangEngine, num_gpus: int) -> dict[str, Any]:
+    """SGLang's packages, and the GPUs that a service uses: names, driver, settings, how they are connected.
+
+    Raises:
+        DraftbenchError: the interpreter or `nvidia-smi` does not answer.
+    """
+    gpus = choose_gpus(read_gpus(), num_gpus, os.environ | engine.environment)
+    indices = {str(gpu.index) for gpu in gpus}
+    rows = [
+        row for row in query(f"--query-gpu=index,driver_version,{','.join(SETTINGS)}") if row[0] in indices
+    ]
+    facts = probe(engine, starts_cuda=False)
+    return {
+        "engine_packages": facts["versions"],
+        "engine_python": facts["python"],
+        "gpus": [f"{gpu.name}, {gpu.total_mib} MiB" for gpu in gpus],
+        "gpu_indices": [gpu.index for gpu in gpus],
+        "gpu_uuids": [gpu.uuid for gpu in gpus],
+        "driver": rows[0][1] if rows else None,
+        "gpu_settings": [dict(zip(SETTINGS, row[2:], strict=True)) for row in rows],
+        "gpu_topology": _topology() if num_gpus > 1 else None,
+    }
+
+
+def _topology() -> str | None:
+    """The matrix of connections, None where this `nvidia-smi` has none."""
+    done = subprocess.run(
+        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=PROBE_LIMIT_S, check=False
+    )
+    return done.stdout if done.returncode == 0 else None
