@@ -27,6 +27,7 @@ def with_overall(summary, **evidence):
         tp=1,
         method="dflash",
         workload=None,
+        workloads=["short", "long", "very-long"],
         evidence=Evidence(**(values | evidence)),
         mark=None,
         reason=None,

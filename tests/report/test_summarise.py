@@ -119,6 +119,15 @@ def test_prompts_without_a_partner_leave_no_speedup(tmp_path):
     assert find(summary.comparisons, method="dflash", workload="long").mark == "unpaired"
 
 
+def test_workloads_with_fewer_sessions_do_not_cost_the_others_theirs(tmp_path):
+    values = campaign_values(budgets=(8,), sessions=3) | {"only": {"very-long": {"sessions": [1]}}}
+    summary = summarise(*write_campaign(tmp_path / "c", values), tmp_path / "build")
+    row = find(summary.comparisons, method="dflash", workload=None)
+    assert row.workloads == ["short", "long"]
+    assert (row.evidence.num_sessions, row.num_excluded_sessions) == (3, 0)
+    assert find(summary.comparisons, method="dflash", workload="very-long").evidence.num_sessions == 1
+
+
 def test_tau_is_pooled_as_a_ratio_of_sums(summarised):
     summary = summarised()
     row = find(summary.acceptance, method="dflash", prompt_type=None)

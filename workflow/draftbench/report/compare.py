@@ -1,6 +1,7 @@
 """Every method against the baseline of the same model, TP size and session, paired by prompt."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,13 +69,19 @@ def _scopes(index: CellIndex) -> Iterator[Scope]:
         return
     for setting in index.settings:
         for method in methods:
-            planned = {key[2] for key in index.by_key if key[:2] == (setting, method)}
-            together = tuple(name for name in index.workloads("single") if name in planned)
+            planned = Counter(key[2] for key in index.by_key if key[:2] == (setting, method))
+            together = _planned_most(planned, index.workloads("single"))
             if together:
                 yield Scope(setting, method, None, together, "single")
             for name, workload in index.campaign.workloads.items():
                 if name in planned:
                     yield Scope(setting, method, name, (name,), workload.kind)
+
+
+def _planned_most(planned: Mapping[str, int], workloads: Sequence[str]) -> tuple[str, ...]:
+    """The workloads that have the most sessions; others would leave those sessions without a sum."""
+    most = max((planned.get(name, 0) for name in workloads), default=0)
+    return tuple(name for name in workloads if most and planned.get(name) == most)
 
 
 def _compare_sessions(index: CellIndex, scope: Scope, seed: int) -> Comparison:
@@ -98,6 +105,7 @@ def _outcome(
         tp=scope.setting.tp,
         method=scope.method,
         workload=scope.workload,
+        workloads=list(scope.workloads),
         evidence=evidence,
         mark=hole.mark if hole and evidence is None else None,
         reason=hole.reason if hole else None,

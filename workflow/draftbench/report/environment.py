@@ -10,14 +10,15 @@ from draftbench.records import CellResult
 DECISIVE_KEYS = (
     "packages",
     "python",
+    "engine_packages",
+    "engine_python",
     "kernel",
     "machine",
     "cpu",
     "memory_bytes",
-    "gpu",
     "gpus",
     "driver",
-    "engine_packages",
+    "gpu_topology",
 )
 
 

@@ -76,6 +76,17 @@ def overall(summary: Summary, setting: Setting) -> list[Comparison]:
     return sorted(rows, key=lambda row: -(row.evidence.ratio if row.evidence else 0.0))
 
 
+def together(summary: Summary, rows: Sequence[Comparison]) -> str:
+    """What comparisons over several workloads cover: all single requests, or the workloads by name."""
+    single = [workload.name for workload in summary.workloads if workload.kind == "single"]
+    covered = [name for name in single if any(name in row.workloads for row in rows)]
+    return (
+        "all single requests together"
+        if covered == single
+        else f"single requests of {_join(covered)} together"
+    )
+
+
 def recommendation(summary: Summary, setting: Setting) -> str:
     """The reader's question: which method to deploy."""
     if summary.baseline is None:
@@ -312,7 +323,7 @@ def ranking_sentence(summary: Summary, setting: Setting) -> str:
     parts = [f"{label(summary, row.method)} {_ratio_words(row)}" for row in known]
     without = [f"{label(summary, row.method)} ({row.mark})" for row in rows if row.evidence is None]
     evidence = [row.evidence for row in known if row.evidence]
-    said = f"Speedup over AR{setting_name(summary, setting)}, all single requests together: {_join(parts)}"
+    said = f"Speedup over AR{setting_name(summary, setting)}, {together(summary, rows)}: {_join(parts)}"
     said += f" ({sizes(evidence)} each)."
     if any(one.low is None for one in evidence):
         said += " Within one session this order is an observation without an interval."

@@ -53,13 +53,15 @@ class Evidence(StrictModel):
 class Comparison(StrictModel):
     """A method against the baseline at one model and TP size.
 
-    Either `evidence` or `mark` is set. `workload` is null for all single-request workloads together.
+    Either `evidence` or `mark` is set. `workload` is null for the single-request workloads with the most
+    sessions together, `workloads`.
     """
 
     model: str
     tp: int
     method: str
     workload: str | None
+    workloads: list[str]
     evidence: Evidence | None
     mark: Mark
     reason: str | None = Field(description="a sentence where there is a mark or a session is left out")

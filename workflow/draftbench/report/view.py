@@ -104,6 +104,10 @@ class View:
         """Where the best budget lies."""
         return prose.budget_sentence(self.summary, setting)
 
+    def together(self, rows: Sequence[Comparison]) -> str:
+        """What comparisons over several workloads cover."""
+        return prose.together(self.summary, rows)
+
     def table_note(self, rows: Sequence[Comparison]) -> str:
         """What a table of these comparisons shows, and n."""
         return table_note(rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from draftbench.report.charts import Bar, Line, Panel, grouped_bars, key, line_panels
 from draftbench.report.look import Look, drafting_methods, looks
 from draftbench.report.plots.base import Plot, Setting, comparisons, only, settings
-from draftbench.report.prose import setting_name
+from draftbench.report.prose import setting_name, together
 from draftbench.report.summary import Acceptance, Comparison, MethodInfo, Summary
 
 
@@ -30,8 +30,9 @@ def budget_curve(summary: Summary) -> Iterator[Plot]:
         yield Plot(
             f"budget-{number}",
             "budget",
-            f"Speed and acceptance against the draft budget{setting_name(summary, setting)}, all single "
-            "requests together. Dotted: AR. A larger tree keeps more tokens a round, and a round costs more.",
+            f"Speed and acceptance against the draft budget{setting_name(summary, setting)}. Speed: "
+            f"{together(summary, list(rows.values()))}. Dotted: AR. A larger tree keeps more tokens a round, "
+            "and a round costs more.",
             key(entries, with_lines=True) + line_panels(panels),
         )
 

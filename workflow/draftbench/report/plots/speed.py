@@ -7,7 +7,7 @@ from draftbench.report.charts import Bar, grouped_bars, key, ranked_bars
 from draftbench.report.look import Look, drafting_methods, looks
 from draftbench.report.notes import figure_note
 from draftbench.report.plots.base import Plot, comparisons, only, settings
-from draftbench.report.prose import setting_name
+from draftbench.report.prose import setting_name, together
 from draftbench.report.summary import Comparison, Kind, Summary
 
 
@@ -20,8 +20,8 @@ def headline(summary: Summary) -> Iterator[Plot]:
             yield Plot(
                 f"headline-{number}",
                 "summary" if number == 1 else "speed",
-                f"Speedup over autoregressive decoding{setting_name(summary, setting)}, all single requests "
-                f"together, best first. {figure_note(list(rows.values()))}",
+                f"Speedup over autoregressive decoding{setting_name(summary, setting)}, "
+                f"{together(summary, list(rows.values()))}, best first. {figure_note(list(rows.values()))}",
                 ranked_bars(
                     [_bar(drawn[name], row) for name, row in rows.items()],
                     "speedup over AR (higher is better)",
