@@ -90,7 +90,7 @@ def test_the_hosts_files_survive_a_boot(sentinel: Path, box: Box) -> None:
 
 
 def test_the_supervisor_keeps_its_promises_under_a_real_systemd(box: Box) -> None:
-    box.run_tests("test_supervisor.py")
+    box.run_tests("test_supervisor.py", "test_user_manager.py")
 
 
 def test_residents_step_aside_and_come_back_under_a_real_systemd(box: Box) -> None:

@@ -91,13 +91,19 @@ def cuda_graph_sizes(max_running_requests: int) -> list[int]:
     return sorted({*sizes, max_running_requests})
 
 
+def _choose_nccl_port(port: int) -> int:
+    while (chosen := choose_port("auto")) == port:
+        pass
+    return chosen
+
+
 def _pinned_options(engine: SglangEngine, *, tp: int, port: int, seed: int) -> dict[str, Any]:
     options: dict[str, Any] = {
         "served-model-name": MODEL_NAME,
         "dtype": engine.dtype,
         "host": HOST,
         "port": port,
-        "nccl-port": choose_port("auto") if port else 0,
+        "nccl-port": _choose_nccl_port(port) if port else 0,
         "tp-size": tp,
         "attention-backend": engine.attention_backend,
         "sampling-backend": "pytorch",
