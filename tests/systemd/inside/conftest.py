@@ -10,7 +10,6 @@ import pytest
 from tests.servers.factories import make_handle, make_spec
 
 from draftbench.servers.base import ServiceHandle
-from draftbench.servers.displacement import Displacement
 from draftbench.servers.systemd import SystemdSupervisor
 
 if os.environ.get("DRAFTBENCH_INSIDE_BOX") != "1":
@@ -27,7 +26,7 @@ def systemctl(*arguments: str) -> str:
 
 @pytest.fixture
 def supervisor() -> Iterator[SystemdSupervisor]:
-    keeper = SystemdSupervisor("system", Displacement("system", ("resident.service",)))
+    keeper = SystemdSupervisor("system")
     yield keeper
     keeper.stop_strays(1.0)
 

@@ -3,7 +3,7 @@
 from tests.systemd.inside.conftest import systemctl
 
 from draftbench.servers.base import ServiceHandle
-from draftbench.servers.displacement import Displacement, state_directory
+from draftbench.servers.displacement import restore_displaced, state_directory
 from draftbench.servers.systemd import SystemdSupervisor
 
 
@@ -23,5 +23,5 @@ def test_the_journal_of_the_boot_before_is_still_there() -> None:
 
 def test_the_resident_is_started_again() -> None:
     assert systemctl("is-active", "resident.service") == "inactive"
-    SystemdSupervisor("system", Displacement("system", ())).restore()
+    restore_displaced()
     assert systemctl("is-active", "resident.service") == "active"

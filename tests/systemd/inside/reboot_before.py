@@ -14,11 +14,10 @@ def test_a_service_runs_in_the_place_of_a_resident() -> None:
     (UNITS / "resident.service").write_text("[Service]\nExecStart=/bin/sleep 600\n")
     systemctl("daemon-reload")
     systemctl("start", "resident.service")
-    supervisor = SystemdSupervisor("system", Displacement("system", ("resident.service",)))
+    supervisor = SystemdSupervisor("system")
     program = (sys.executable, "-S", "-u", "-c", "import time; print('up'); time.sleep(600)")
     spec = make_spec(*program, num_gpus=1, log=Path("unused.log"))
-    assert supervisor.displacement is not None
-    supervisor.displacement.before_start(spec)
+    Displacement("system", ("resident.service",)).before_start(spec)
     handle = make_handle(spec, supervisor.spawn(spec))
     assert supervisor.failure(handle) is None
     (state_directory() / "handle.json").write_text(handle.model_dump_json())

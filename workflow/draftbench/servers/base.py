@@ -145,9 +145,6 @@ class Supervisor(Protocol):
     def stop_strays(self, limit_s: float) -> None:
         """Stop what an interrupted start has left behind without a record."""
 
-    def restore(self) -> None:
-        """Start again what was displaced for services; called at the end of every run."""
-
 
 class Guard(Protocol):
     """Something that a service needs for itself: its port, its GPUs."""

@@ -58,6 +58,17 @@ def state_directory() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "draftbench"
 
 
+def restore_displaced() -> None:
+    """Start again every unit that any run has stopped and not started since, whatever its campaign.
+
+    Raises:
+        ServerError: one did not start; its note stays.
+    """
+    scopes: tuple[Manager, ...] = ("system", "user")
+    for scope in scopes:
+        Displacement(scope, ()).restore()
+
+
 class Displacement:
     """Stops the units that a campaign names, and no others; a guard that stands before all others."""
 

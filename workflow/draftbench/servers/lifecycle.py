@@ -22,7 +22,7 @@ from draftbench.files import write_atomic
 from draftbench.records import ServiceIdentity
 from draftbench.servers import environment, health
 from draftbench.servers.base import Guard, ServiceHandle, ServiceSpec, Supervisor
-from draftbench.servers.displacement import Displacement
+from draftbench.servers.displacement import Displacement, restore_displaced
 from draftbench.servers.gpu import GpuGuard
 from draftbench.servers.guards import PortGuard, choose_port
 from draftbench.servers.launch import StagedPaths, build_launch, fingerprint
@@ -37,7 +37,7 @@ def make_supervisor(settings: SupervisorSettings) -> Supervisor:
     """The supervisor that a campaign names."""
     if settings.kind == "process":
         return ProcessSupervisor()
-    return SystemdSupervisor(settings.manager, Displacement(settings.manager, settings.displace))
+    return SystemdSupervisor(settings.manager)
 
 
 def make_guards(campaign: Campaign) -> list[Guard]:
@@ -124,7 +124,7 @@ class ServiceKeeper:
         try:
             self.stop()
         finally:
-            self.supervisor.restore()
+            restore_displaced()
 
     def identity(self, handle: ServiceHandle) -> ServiceIdentity:
         """Who answers at the service's address now.

@@ -82,9 +82,6 @@ class ProcessSupervisor:
         prefix = token_prefix()
         _end_all(lambda pid: (proc.variable(pid, MARKER) or "").startswith(prefix), limit_s, "a stray server")
 
-    def restore(self) -> None:
-        """Nothing is ever displaced for a process."""
-
 
 def _spawn_detached(argv: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
     """Start a command in a session of its own, its output in `log`; nobody has to wait for it."""

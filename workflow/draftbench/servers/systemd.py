@@ -18,7 +18,6 @@ from draftbench.errors import ServerError
 from draftbench.files import write_atomic
 from draftbench.servers import proc
 from draftbench.servers.base import MARKER, ServiceHandle, ServiceSpec, Spawned
-from draftbench.servers.displacement import Displacement
 from draftbench.servers.units import Manager, UnitManager, UnitState
 
 logger = logging.getLogger(__name__)
@@ -45,9 +44,8 @@ class SystemdSupervisor:
 
     kind: Literal["systemd"] = "systemd"
 
-    def __init__(self, scope: Manager = "system", displacement: Displacement | None = None) -> None:
+    def __init__(self, scope: Manager = "system") -> None:
         self.manager = UnitManager(scope)
-        self.displacement = displacement
 
     def spawn(self, spec: ServiceSpec) -> Spawned:
         """Start it and return at once; see `Supervisor`."""
@@ -125,11 +123,6 @@ class SystemdSupervisor:
         )
         for line in listed.splitlines():
             self._stop_unit(line.split()[0], limit_s)
-
-    def restore(self) -> None:
-        """Start again what was displaced; see `Supervisor`."""
-        if self.displacement is not None:
-            self.displacement.restore()
 
     def _stop_unit(self, unit: str, limit_s: float) -> None:
         self.manager.call("systemctl", "stop", "--no-block", "--", unit, is_checked=False)
