@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from draftbench.config import Campaign, SglangEngine, load_campaign
+from draftbench.errors import ConfigError
 from draftbench.plan import Plan
 from draftbench.preflight.sglang import check_launches, check_tensor_parallel
 from draftbench.servers.sglang import build_sglang_launch
@@ -118,3 +119,10 @@ def test_the_fork_gets_its_flags_and_the_host_its_variables() -> None:
     assert "--attention-backend triton" in line
     assert launch.environment["NCCL_P2P_DISABLE"] == "1"
     assert campaign.supervisor.displace == ("sglang-resident.service",)
+
+
+def test_only_systemd_can_make_units_step_aside() -> None:
+    values = yaml.safe_load((ROOT / "config/h200.yaml").read_text())
+    values["supervisor"] = {"kind": "process", "displace": ["resident.service"]}
+    with pytest.raises(ConfigError, match="displace belongs to kind systemd"):
+        load_campaign(values, "config/h200.yaml")
