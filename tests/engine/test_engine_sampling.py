@@ -38,7 +38,7 @@ def test_sampled_tokens_follow_the_targets_distribution(start_engine, toy, metho
     engine = start_engine(model_path=toy.target_path, draft_model_path=toy.drafter_path, **ALGORITHMS[method])
     requests = [
         Request(str(i), tuple(PROMPT), SamplingParams(3, temperature=1.0, seed=i, ignore_eos=True))
-        for i in range(1000)
+        for i in range(1500)
     ]
     found = generate(engine, requests)
     if method != "ar":
