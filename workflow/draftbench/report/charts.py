@@ -108,9 +108,7 @@ class Panel:
 
 def key(looks: Sequence[Look], *, with_lines: bool) -> Raw:
     """A legend as centred text that may break between its entries."""
-    entries = [
-        _key_line(look) if with_lines else f"\\keybar{{{look.colour}}}{{{tex(look.label)}}}" for look in looks
-    ]
+    entries = [_key_line(look) if with_lines else _key_bar(look) for look in looks]
     return Raw("{\\centering\\footnotesize\\sffamily " + "\\quad ".join(entries) + "\\par}\\smallskip\n")
 
 
@@ -164,9 +162,7 @@ def grouped_bars(groups: Sequence[tuple[str, Sequence[Bar]]], y_label: str, *, r
         for index, bar in enumerate(bars):
             x = place + (index - (num_series - 1) / 2) * width
             if bar.value is None:
-                axes.text(
-                    x, 0.02 * reach, bar.mark, rotation=90, va="center", ha="left", color=f"#{FAILURE_COLOUR}"
-                )
+                _write_upright(axes, x, 0.02 * reach, bar.mark)
                 continue
             axes.bar([x], [bar.value], width=0.9 * width, color=f"#{bar.colour}")
             _draw_spread(axes, bar, x, is_horizontal=False)
@@ -209,27 +205,20 @@ def _line_panel(panel: Panel) -> str:
     for place in range(len(panel.ticks)):
         words = [word for line in panel.lines if (word := _gap_word(line, place))]
         if words:
-            text = ", ".join(words)
-            axes.text(
-                place,
-                0.03 * panel.height,
-                text,
-                rotation=90,
-                va="center",
-                ha="left",
-                color=f"#{FAILURE_COLOUR}",
-            )
+            _write_upright(axes, place, 0.03 * panel.height, ", ".join(words))
     axes.set_xlim(*panel.ends)
     axes.set_ylim(0, panel.height * 1.1)
     if panel.ticks:
         axes.set_xticks(range(len(panel.ticks)), panel.ticks)
+        overhang_cm = 0.0
     else:
-        _set_number_ticks(axes, "x", panel.ends[1])
-    _set_number_ticks(axes, "y", panel.height)
+        overhang_cm = _set_number_ticks(axes, "x", panel.ends[1]) / 2  # the last one, half beyond the axis
+    label_cm = _set_number_ticks(axes, "y", panel.height)
     axes.set_title(panel.title)
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
-    return to_pgfplots(figure, width=f"{LINE_WIDTH_CM / 2 - 1.9:.2f}cm", height="3.7cm")
+    width_cm = LINE_WIDTH_CM / 2 - 1.4 - label_cm - overhang_cm
+    return to_pgfplots(figure, width=f"{width_cm:.2f}cm", height="3.7cm")
 
 
 def _gap_word(line: Line, place: int) -> str | None:
@@ -285,11 +274,16 @@ def _write_upright(axes: Axes, x: float, y: float, text: str) -> None:
     axes.text(x, y, text, rotation=90, va="center", ha="left", color=f"#{FAILURE_COLOUR}")
 
 
-def _set_number_ticks(axes: Axes, which: str, reach: float) -> None:
-    """About five ticks from 0 at 1, 2 or 5 times a power of ten, all with the same digits."""
+def _set_number_ticks(axes: Axes, which: str, reach: float) -> float:
+    """About five ticks from 0 at 1, 2 or 5 times a power of ten, all with the same digits.
+
+    Returns the widest label's width in cm.
+    """
     rough = reach / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     ticks = [step * index for index in range(int(reach * 1.05 / step) + 1)]
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    getattr(axes, f"set_{which}ticks")(ticks, [number(tick, digits) for tick in ticks])
+    labels = [number(tick, digits) for tick in ticks]
+    getattr(axes, f"set_{which}ticks")(ticks, labels)
+    return CHARACTER_CM * max(len(label) for label in labels)
