@@ -6,7 +6,8 @@ from typing import Any
 from draftbench.files import canonical_json
 from draftbench.records import CellResult
 
-# Parts of an environment that change a measurement; the rest (temperatures, paths, times) may differ.
+# Parts of an environment that change a measurement; the rest (temperatures, paths, times) may differ. So may
+# the memory's size: some virtual machines are given more of it while they run.
 DECISIVE_KEYS = (
     "packages",
     "python",
@@ -15,7 +16,6 @@ DECISIVE_KEYS = (
     "kernel",
     "machine",
     "cpu",
-    "memory_bytes",
     "gpus",
     "driver",
     "gpu_topology",
@@ -40,9 +40,14 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
         if isinstance(value, Mapping):
             yield from flatten(value, f"{name}.")
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            yield name, ", ".join(str(item) for item in value)
+            yield name, ", ".join(_item(item) for item in value)
         elif value is not None:
             yield name, str(value)
+
+
+def _item(value: Any) -> str:
+    """One entry of a list: a mapping as its keys and values in a row."""
+    return " ".join(f"{key} {value[key]}" for key in value) if isinstance(value, Mapping) else str(value)
 
 
 def shared_and_different(
