@@ -1,4 +1,7 @@
-"""Bad input ends the command before anything runs, in one sentence, with exit code 1."""
+"""Bad input ends the command before anything runs, in one sentence, with exit code 1.
+
+What reading the campaign refuses has its cases in tests/test_campaign.py; here are some of them, and the rest.
+"""
 
 import copy
 import json
@@ -38,23 +41,6 @@ def refused(shared):
 def test_a_misspelt_key(refused):
     text = refused(lambda c: c.update(repeat=2))
     assert text == "config/config.yaml: repeat: expected a known key, got 'repeat'; did you mean 'repeats'?"
-
-
-def test_a_wrong_type(refused):
-    text = refused(lambda c: c["workloads"]["short"].update(max_tokens="many"))
-    assert text.startswith(
-        "config/config.yaml: workloads.short.max_tokens: expected a whole number, got 'many'; "
-    )
-
-
-def test_an_unknown_method(refused):
-    text = refused(lambda c: c["methods"].update(eagle={"algorithm": "eagle"}))
-    assert "methods.eagle.algorithm: expected 'ar', 'dflash' or 'ddtree', got 'eagle'; " in text
-
-
-def test_a_budget_of_zero(refused):
-    text = refused(lambda c: c["methods"]["ddtree-b8"].update(budget=0))
-    assert "methods.ddtree-b8.budget: expected a number greater than or equal to 1, got 0; " in text
 
 
 def test_a_missing_drafter(refused):

@@ -62,6 +62,13 @@ def small_campaign():
     }
 
 
+def two_services():
+    """The same with AR and DFlash only: four cells."""
+    campaign = small_campaign()
+    del campaign["methods"]["ddtree-b8"]
+    return campaign
+
+
 @dataclass
 class Finished:
     """How an invocation of Snakemake ended."""
@@ -151,6 +158,7 @@ class Workspace:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=heed_interrupts,  # noqa: PLW1509 - the tests start no threads
         )
 
     def snakemake(self, *arguments, environment=None):
@@ -199,6 +207,11 @@ class Workspace:
     def clean_up(self):
         for pid in self.living_servers():
             os.kill(pid, signal.SIGKILL)
+
+
+def heed_interrupts():
+    """A shell has its background jobs ignore Ctrl-C, and so what these start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def is_running(pid):
