@@ -1,6 +1,6 @@
 """Bad input ends the command before anything runs, in one sentence, with exit code 1.
 
-What reading the campaign refuses has its cases in tests/test_campaign.py; here are some of them, and the rest.
+What reading the campaign refuses has its cases in tests/test_campaign.py; some of them are here too.
 """
 
 import copy
