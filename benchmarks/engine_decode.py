@@ -22,6 +22,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from draftbench.engine.cache import KVCache
 from draftbench.engine.config import read_drafter_config, read_target_config, require_fit
 from draftbench.engine.drafter import Drafter
+from draftbench.engine.huge_pages import ask_for_huge_pages
 from draftbench.engine.llama import Llama
 from draftbench.engine.profile import Profile
 from draftbench.engine.proposer import Algorithm, Proposer
@@ -140,6 +141,8 @@ def measure_transformers(
 ) -> dict[str, float]:
     """Tokens per second of whole greedy generations, prompt included, by transformers and by the engine."""
     reference = LlamaForCausalLM.from_pretrained(options.model_path, dtype=dtype).eval()
+    for weight in reference.parameters():
+        weight.data = weight.data.clone()  # as ours: not the file's pages, which are small ones
     prompt = torch.tensor([prompt_ids])
     num_tokens = options.tokens
 
@@ -255,4 +258,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    ask_for_huge_pages()
     main()

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from draftbench.engine.huge_pages import ask_for_huge_pages
 from draftbench.engine.serving.lifecycle import claim_port, serve
 from draftbench.engine.serving.service import Service
 from draftbench.engine.serving.tokenizer import Tokenizer
@@ -104,4 +105,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    ask_for_huge_pages()
     sys.exit(main())

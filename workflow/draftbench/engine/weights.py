@@ -53,7 +53,9 @@ class WeightReader:
         return [single]
 
     def read(self, name: str, *shape: int) -> Tensor:
-        """One tensor of the given shape, in the reader's dtype and on its device.
+        """One tensor of the given shape, in the reader's dtype, on its device, in memory of its own.
+
+        Never a view of the file: its pages are small ones, from which a step takes several times as long.
 
         Raises:
             ConfigError: no such tensor.
@@ -69,4 +71,4 @@ class WeightReader:
                 f"expected {name} of shape {list(shape)}, got {list(tensor.shape)} in {self.directory}; "
                 "make config.json and weights fit"
             )
-        return tensor.to(device=self._device, dtype=self._dtype)
+        return tensor.to(device=self._device, dtype=self._dtype, copy=True)
