@@ -17,6 +17,7 @@ the results cannot be summarised.
 import sys
 from collections.abc import Sequence
 
+from draftbench.engine.huge_pages import ask_for_huge_pages
 from draftbench.report.command import path_parser, run
 from draftbench.report.summarise import summarise
 
@@ -42,4 +43,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    ask_for_huge_pages()  # the logit gaps are passes of the target
     sys.exit(main())
