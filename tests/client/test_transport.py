@@ -37,7 +37,7 @@ def test_bytes_that_waited_have_the_time_of_their_arrival(pair):
     far.sendall(b"x")
     time.sleep(0.3)
     _, ancillary, _, _ = near.recvmsg(16, ANCILLARY_BYTES)
-    assert 0 <= arrival_s(ancillary) - sent_s < 0.1
+    assert -0.001 < arrival_s(ancillary) - sent_s < 0.1  # two clocks are compared
 
 
 def stamp(age_s):

@@ -145,7 +145,7 @@ def arrival_s(ancillary: Iterable[tuple[int, int, bytes]]) -> float:
     Args:
         ancillary: what came with the bytes; the kernel's stamp is wall-clock time.
     """
-    now_s, now_wall_ns = time.monotonic(), time.time_ns()
+    now_s, now_wall_ns = _both_clocks()
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPING and len(data) >= STAMP.size:
             seconds, nanoseconds = STAMP.unpack_from(data)
@@ -153,6 +153,16 @@ def arrival_s(ancillary: Iterable[tuple[int, int, bytes]]) -> float:
             if seconds and 0 <= age_ns < MAX_STAMP_AGE_NS:  # else the wall clock was set meanwhile
                 return now_s - float(age_ns) / 1e9
     return now_s
+
+
+def _both_clocks() -> tuple[float, int]:
+    """The monotonic clock in seconds and the wall clock in nanoseconds, of one moment.
+
+    The tightest of three readings: the process may be interrupted between two clocks.
+    """
+    readings = [(time.monotonic(), time.time_ns(), time.monotonic()) for _ in range(3)]
+    before_s, wall_ns, after_s = min(readings, key=lambda reading: reading[2] - reading[0])
+    return (before_s + after_s) / 2, wall_ns
 
 
 class _StampedConnection(HTTPConnection):
