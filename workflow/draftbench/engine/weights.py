@@ -41,10 +41,8 @@ class WeightReader:
         """
         index = self.directory / "model.safetensors.index.json"
         if index.exists():
-            return [
-                self.directory / name
-                for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            ]
+            names = set(json.loads(index.read_text())["weight_map"].values())
+            return [self.directory / name for name in sorted(names)]
         single = self.directory / "model.safetensors"
         if not single.exists():
             raise ConfigError(
