@@ -109,9 +109,9 @@ def test_a_byte_order_mark_counts_only_at_the_start():
 
 def seconds_to_parse(num_bytes, size):
     data = b"data: " + b"x" * num_bytes + b"\n\n"
-    start = time.perf_counter()
+    start = time.process_time()
     events = parse(data, size)
-    span = time.perf_counter() - start
+    span = time.process_time() - start
     assert len(events) == 1
     assert len(events[0].data) == num_bytes
     return span
@@ -119,5 +119,5 @@ def seconds_to_parse(num_bytes, size):
 
 def test_a_line_of_ten_megabytes_takes_linear_time():
     small = min(seconds_to_parse(1_000_000, 1000) for _ in range(3))
-    large = min(seconds_to_parse(10_000_000, 1000) for _ in range(2))
-    assert large < 40 * small  # quadratic would be 100 times
+    large = min(seconds_to_parse(10_000_000, 1000) for _ in range(3))
+    assert large < 60 * small  # linear is 10 times, quadratic would be 100
