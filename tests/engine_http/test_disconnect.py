@@ -1,3 +1,4 @@
+import http.client
 import json
 import socket
 
@@ -42,9 +43,13 @@ def test_a_client_that_only_stops_sending_gets_its_answer(start_server):
 
 
 def test_one_connection_serves_many_requests(start_server):
-    server = start_server("the lazy dog")
-    with _send(server, {"text": "x"}) as connection:
-        for _ in range(3):
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-            data = b'{"text": "x"}'
-            connection.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n" + data)
+    connection = http.client.HTTPConnection(*start_server("the lazy dog").address, timeout=10)
+    connection.connect()
+    first = connection.sock
+    for _ in range(3):
+        connection.request("POST", "/generate", body=b'{"text": "x"}')
+        with connection.getresponse() as answer:
+            assert answer.status == 200
+            answer.read()
+        assert connection.sock is first
+    connection.close()

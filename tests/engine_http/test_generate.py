@@ -1,4 +1,5 @@
 import pytest
+from conftest import wait_until
 from scripted_engine import EOS_ID
 
 from draftbench.engine.request import SamplingParams
@@ -97,7 +98,7 @@ def test_a_stop_string_across_steps_ends_the_text_before_it(start_server):
     assert events[-1]["meta_info"]["finish_reason"] == {"type": "stop", "matched": "END"}
     assert not any("E" in event["text"] for event in events)
     assert done == "[DONE]"
-    assert server.engine.num_in_flight == 0
+    wait_until(lambda: server.engine.num_in_flight == 0)
 
 
 def test_tokens_of_a_round_behind_a_stop_string_are_dropped(start_server, tokenizer):
