@@ -11,7 +11,8 @@ from draftbench import config
 from draftbench.campaign_file import read_mapping
 from draftbench.files import sha256_file
 
-README = (Path(__file__).resolve().parent.parent / "config" / "README.md").read_text()
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "config" / "README.md").read_text()
 # Section of the campaign -> its place in the table.
 PLACES = {
     config.Campaign: "",
@@ -94,16 +95,21 @@ def test_no_other_key_is_explained():
 
 
 def test_the_files_in_the_table_exist():
-    folder = Path(__file__).resolve().parent.parent / "config"
-    missing = [name for name in rows() if name.endswith(".yaml") and not (folder / name).exists()]
+    missing = [name for name in rows() if name.endswith(".yaml") and not (ROOT / "config" / name).exists()]
     assert missing == []
 
 
-@pytest.mark.parametrize("name", ["config", "smoke"])
-def test_the_pinned_drafter_is_the_shipped_one(name):
-    root = Path(__file__).resolve().parent.parent
-    values = read_mapping(root / f"config/{name}.yaml")
-    for model in config.load_campaign(values, name).models.values():
-        folder = root / model.drafter.source.removeprefix("path:")
-        found = sha256_file(folder / model.drafter.file)
-        assert model.drafter.sha256 == found, f"write sha256: {found} into config/{name}.yaml"
+def shipped_drafters():
+    """(file, model, drafter) of every drafter of this repository that a file in config/ names."""
+    for path in sorted((ROOT / "config").glob("*.yaml")):
+        for name, model in read_mapping(path).get("models", {}).items():
+            if model.get("drafter", {}).get("source", "").startswith("path:"):
+                yield pytest.param(path, model["drafter"], id=f"{path.stem}-{name}")
+
+
+@pytest.mark.parametrize(("path", "drafter"), shipped_drafters())
+def test_a_drafter_of_this_repository_is_pinned(path, drafter):
+    folder = ROOT / drafter["source"].removeprefix("path:")
+    found = sha256_file(folder / "model.safetensors")
+    pinned = (drafter.get("file"), drafter.get("sha256"))
+    assert pinned == ("model.safetensors", found), f"write file and sha256: {found} into {path}"
