@@ -107,7 +107,7 @@ def shipped_drafters():
                 yield pytest.param(path, model["drafter"], id=f"{path.stem}-{name}")
 
 
-@pytest.mark.parametrize(("path", "drafter"), shipped_drafters())
+@pytest.mark.parametrize(("path", "drafter"), list(shipped_drafters()))
 def test_a_drafter_of_this_repository_is_pinned(path, drafter):
     folder = ROOT / drafter["source"].removeprefix("path:")
     found = sha256_file(folder / "model.safetensors")
