@@ -20,6 +20,7 @@ class ModelServer:
         is_warm: cached tokens are all but one of the prompt's, also after a flush.
         num_refusals: flushes that are answered with 400 before one succeeds.
         busy_flushes: flushes that came while a request ran.
+        audit: body of a request for log probabilities -> its answer.
     """
 
     token_s: float = 0.002
@@ -31,6 +32,7 @@ class ModelServer:
     num_flushes: int = 0
     prompts: list[str] = field(default_factory=list)
     log: object = None
+    audit: object = None
 
     def __enter__(self):
         self._lock = threading.Lock()
@@ -55,6 +57,8 @@ class ModelServer:
         if call.path == "/server_info":
             return [answer("200 OK", {"internal_states": [{"avg_spec_accept_length": 2.0}]})]
         body = call.json
+        if body.get("return_logprob"):
+            return [answer("200 OK", self.audit(body))]
         self.prompts.append(body["text"])
         if self.broken is not None and self.broken in body["text"]:
             return chunked([event({"error": {"message": "broken on purpose"}})])

@@ -4,6 +4,7 @@ from draftbench.client.plan import RequestPlan
 from draftbench.client.transport import StreamLimits
 
 APIS = ["generate", "chat", "completions"]
+LONG = "Explain at some length and with examples "
 LIMITS = StreamLimits(connect_s=2.0, idle_s=2.0, total_s=10.0)
 
 

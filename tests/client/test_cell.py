@@ -1,76 +1,17 @@
 """A whole cell against a server of scripts: warm-up, flush, load, identity, log, verdict."""
 
-import os
-
 import pytest
 import yaml
 from make_records import make_identity, make_record
-from model_server import ModelServer, write_model_folder
+from model_server import ModelServer
+from plans import LONG
 
 from draftbench.client import validity
-from draftbench.client.cell import measure_cell, void_reason
+from draftbench.client.cell import void_reason
 from draftbench.client.code_hash import client_sha256
 from draftbench.client.journal import LogFile
-from draftbench.config import cells, load_campaign
 from draftbench.errors import ConfigError, MeasurementError, ServerError
 from draftbench.records import CellResult
-
-LONG = "Explain at some length and with examples "
-
-
-@pytest.fixture
-def folder(tmp_path):
-    def write(name, content):
-        (tmp_path / name).write_text(yaml.safe_dump(content))
-        return str(tmp_path / name)
-
-    prompts = [{"id": f"p{i}", "type": "code", "text": f"{i} {LONG}{i}"} for i in range(4)]
-    write("prompts.yaml", {"prompts": prompts})
-    write("warmup.yaml", {"prompts": [{"id": "w", "type": "code", "text": "warm up"}]})
-    write("talk.yaml", {"scenario": "talk", "turns": [f"{LONG}{i}" for i in range(3)]})
-    write_model_folder(tmp_path / "model")
-    return tmp_path
-
-
-WORKLOADS = {
-    "single": {"kind": "single", "max_tokens": 5},
-    "agentic": {"kind": "agentic", "num_turns": 3, "max_tokens": 5},
-    "loop": {"kind": "concurrency", "concurrency": 3, "num_requests": 9, "max_tokens": 5},
-}
-
-
-@pytest.fixture
-def run(folder):
-    """Measure one workload of a campaign; the result."""
-
-    def measure(server, workload="single", method="ar", identify=make_identity, journal=None, **changes):
-        source = {"scenario": "talk.yaml"} if workload == "agentic" else {"prompts": "prompts.yaml"}
-        values = {
-            "campaign": "test",
-            "models": {"m": {"target": {"source": "path:x"}, "drafter": {"source": "path:y"}}},
-            "engine": {"kind": "embedded"},
-            "methods": {"ar": {"algorithm": "ar"}, "dflash": {"algorithm": "dflash"}},
-            "workloads": {
-                workload: {**WORKLOADS[workload], **{key: str(folder / name) for key, name in source.items()}}
-            },
-            "warmup": {"prompts": str(folder / "warmup.yaml"), "max_tokens": 3, "max_batches": 2},
-            "limits": {"idle_s": 2, "request_s": 5},
-            **changes,
-        }
-        campaign = load_campaign(values, "test.yaml")
-        cell = next(cell for cell in cells(campaign) if cell.service.method == method)
-        return measure_cell(
-            campaign,
-            cell,
-            spec={"a": 1},
-            base_url=server.base_url,
-            model_dir=folder / "model",
-            order_index=3,
-            identify=lambda: identify(pid=os.getpid()),
-            journal=journal,
-        )
-
-    return measure
 
 
 @pytest.mark.parametrize(("workload", "num"), [("single", 4), ("agentic", 3), ("loop", 9)])

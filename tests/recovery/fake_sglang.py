@@ -57,6 +57,25 @@ def start_schedulers(num_gpus: int, stays: bool) -> None:
         json.dump(content, stream)
 
 
+def log_probabilities(body: dict[str, Any]) -> dict[str, Any]:
+    """An answer of a target that counts up and is sure of it; prompts hold one token a word."""
+
+    def entries(ids: list[int]) -> dict[str, list[Any]]:
+        return {
+            "token_logprobs": [[-0.1, i, None] for i in ids],
+            "top_logprobs": [[[-0.1, i, None], [-5.0, i + 1, None]] for i in ids],
+        }
+
+    answer: dict[str, Any] = {}
+    if "text" in body:
+        answer["prompt_token_ids"] = [*range(1000, 1000 + len(body["text"].split()))]
+    inputs = body.get("input_ids", [])[body.get("logprob_start_len", 0) :]
+    outputs = [*range(body["sampling_params"]["max_new_tokens"])]
+    meta = {f"input_{name}": values for name, values in entries(inputs).items()}
+    meta |= {f"output_{name}": values for name, values in entries(outputs).items()}
+    return {**answer, "meta_info": meta}
+
+
 def serve(options: dict[str, Any]) -> None:
     sys.argv[1:] = [part for name in KNOWN if name in options for part in (f"--{name}", str(options[name]))]
     from tests.workflow import fake_engine  # noqa: PLC0415 - reads its options when it is imported
@@ -75,6 +94,8 @@ def serve(options: dict[str, Any]) -> None:
         def generate(self, body: dict[str, Any]) -> None:
             if kind() == "lying-health":
                 self.answer({"error": {"message": "no model is loaded"}}, 500)
+            elif body.get("return_logprob"):
+                self.answer(log_probabilities(body))
             else:
                 super().generate(body)
 

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from draftbench.stats.exactness import (
@@ -6,6 +7,7 @@ from draftbench.stats.exactness import (
     classify,
     first_divergence,
     logit_resolution,
+    measured_resolution,
     repeated_ngram_share,
 )
 
@@ -40,6 +42,29 @@ def test_what_is_a_tie_in_bfloat16_is_a_fault_in_float32():
     gap, scale = 0.25, 30.0
     assert classify(LogitGap(gap, logit_resolution("bfloat16", scale))) == "tie"
     assert classify(LogitGap(gap, logit_resolution("float32", scale))) == "fault"
+
+
+def test_a_measured_resolution_is_six_times_the_noise_or_its_largest_change():
+    assert measured_resolution(100, 0.1, 0.3) == pytest.approx(0.6)
+    assert measured_resolution(100, 0.01, 0.1) == 0.1
+
+
+@pytest.mark.parametrize(("num_positions", "rms"), [(31, 0.1), (100, 0.0)])
+def test_few_positions_or_none_that_changed_give_no_resolution(num_positions, rms):
+    assert measured_resolution(num_positions, rms, rms) is None
+
+
+def test_six_times_the_noise_keeps_ties_that_two_noisy_computations_swapped():
+    """Where two computations disagree about the better token, the gap that a third one sees is a tie."""
+    random = np.random.default_rng(1)
+    true_gaps = random.exponential(2.0, 200_000)
+    baseline, method, audited, other = true_gaps + 0.1 * random.standard_normal((4, len(true_gaps)))
+    changes = (audited - other)[:155]
+    limit = measured_resolution(155, float(np.sqrt(np.mean(changes**2))), float(np.abs(changes).max()))
+    swapped = (baseline > 0) != (method > 0)
+    assert swapped.sum() > 1000
+    assert np.abs(audited[swapped]).max() <= limit
+    assert np.mean(true_gaps <= limit) < 0.5  # a wrong token is still told from a tie
 
 
 def test_a_loop_is_mostly_repeated_and_a_text_without_repetition_not_at_all():

@@ -93,6 +93,7 @@ CELL_FLAGS: dict[str, str] = {
     "session-cache-cold": "later turns of a session found nothing in the server's cache",
     "chunk-counts-unknown": "the server does not count tokens by chunk, so TPOT is undefined",
     "journal-differs": "accept length in the log and by the requests differ by more than 2 %",
+    "audit-incomplete": "some outputs got no log probabilities, so where texts part from them is not judged",
     "clock-drop": "a clock fell by more than 3 % during the cell",
     "gpu-throttled": "the GPU slowed down for heat or by a hardware limit",
     "gpu-power-capped": "the GPU ran into its power limit",

@@ -120,6 +120,39 @@ class Telemetry(StrictModel):
     samples: list[list[float | None]]
 
 
+class NearTie(StrictModel):
+    """The target's best candidates before one output token, best first."""
+
+    position: int = Field(ge=0, description="index of the output token")
+    token_ids: list[int]
+    gaps: list[float] = Field(description="logit of the best - logit of each; the first is 0")
+
+
+class OutputAudit(StrictModel):
+    """One teacher-forced pass of the server's own target along one output."""
+
+    request_ids: list[str] = Field(description="requests of the cell with this input and this output")
+    near_ties: list[NearTie] = Field(
+        description="positions whose second candidate lies within the margin, or whose token is not the best"
+    )
+
+
+class GapNoise(StrictModel):
+    """By how much the gap of the two best tokens changes from decoding to the teacher-forced pass."""
+
+    num_positions: int = Field(ge=1)
+    rms: float = Field(ge=0)
+    largest: float = Field(ge=0, description="absolute")
+
+
+class OutputAudits(StrictModel):
+    """What the server's own target says along the outputs of a cell."""
+
+    margin: float = Field(description="at positions not kept, every other token's gap is above this")
+    noise: GapNoise | None = Field(description="null: no position was computed both ways")
+    outputs: list[OutputAudit]
+
+
 class CellResult(StrictModel):
     """One service x one workload."""
 
@@ -150,6 +183,9 @@ class CellResult(StrictModel):
     violations: list[str] = Field(description="broken rules that make the cell's numbers void")
     journal: JournalStats | None
     telemetry: Telemetry | None
+    audit: OutputAudits | None = Field(
+        default=None, description="of a baseline's outputs on a server that tells log probabilities"
+    )
 
 
 class CellFailure(StrictModel):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from draftbench.client import server, validity
+from draftbench.client.audit import audit_outputs
 from draftbench.client.code_hash import client_sha256
 from draftbench.client.journal import Journal, num_window_tokens, summarise_journal
 from draftbench.client.telemetry import Sampler, find_doubts
@@ -18,7 +19,14 @@ from draftbench.client.warmup import warm_up
 from draftbench.client.workload import Runs, Sender, verify_size_of
 from draftbench.config import Campaign, Cell
 from draftbench.errors import MeasurementError, ServerError
-from draftbench.records import CellResult, JournalStats, RequestRecord, ServiceIdentity, Warmup
+from draftbench.records import (
+    CellResult,
+    JournalStats,
+    OutputAudits,
+    RequestRecord,
+    ServiceIdentity,
+    Warmup,
+)
 
 logger = logging.getLogger(__name__)
 FLUSH_LIMIT_S = 30.0
@@ -26,16 +34,22 @@ FLUSH_LIMIT_S = 30.0
 
 @dataclass
 class _Outcome:
-    """What the warm-up and the measured repeats gave; times are monotonic seconds."""
+    """What the warm-up and the measured repeats gave; times are monotonic seconds.
+
+    Attributes:
+        texts: request id -> the model's input text.
+    """
 
     warmup: Warmup
     log_start: Any
     start_s: float
     end_s: float = 0.0
     records: list[RequestRecord] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
     flags: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     journal: JournalStats | None = None
+    audit: OutputAudits | None = None
 
     def fields(self) -> dict[str, Any]:
         """Its part of a `CellResult`."""
@@ -49,6 +63,7 @@ class _Outcome:
             "flags": self.flags,
             "violations": self.violations,
             "journal": self.journal,
+            "audit": self.audit,
         }
 
 
@@ -94,24 +109,33 @@ def measure_cell(
     _check_server(outcome, sender, journal, before=before, after=identify())
     telemetry = sampler.telemetry()
     outcome.flags += find_doubts(telemetry, outcome.start_s, outcome.end_s, sampler.foreign_gpu_pids)
+    ended_at, end_s = _now(), time.monotonic()
+    _audit(outcome, sender, before)
     return CellResult(
-        campaign=campaign.campaign,
-        cell=cell.name,
-        service=cell.service.name,
-        workload=cell.workload,
-        session=cell.service.session,
+        **_names(campaign, cell),
         order_index=order_index,
         spec=spec,
         client_sha256=client_sha256(),
         started_at=started_at,
-        ended_at=_now(),
+        ended_at=ended_at,
         start_s=start_s,
-        end_s=time.monotonic(),
+        end_s=end_s,
         identity=before,
         max_in_flight=sender.in_flight.most,
         telemetry=telemetry,
         **outcome.fields(),
     )
+
+
+def _names(campaign: Campaign, cell: Cell) -> dict[str, Any]:
+    """What tells a cell's result from any other."""
+    return {
+        "campaign": campaign.campaign,
+        "cell": cell.name,
+        "service": cell.service.name,
+        "workload": cell.workload,
+        "session": cell.service.session,
+    }
 
 
 def void_reason(result: CellResult) -> str | None:
@@ -136,6 +160,7 @@ def _run(runs: Runs, sender: Sender, journal: Journal | None) -> _Outcome:
         logger.info("repeat %d: %d of %d ok", repeat, sum(r.status == "ok" for r in records), len(records))
         cold = [record for record in records if record.turn <= 1]
         outcome.records.extend(records)
+        outcome.texts |= sender.sent_prompts
         outcome.violations.extend(validity.cache_violations(cold, sender.sent_prompts))
     outcome.end_s = time.monotonic()
     if not warmup.converged:
@@ -177,6 +202,15 @@ def _check_server(
     outcome.journal = stats.model_copy(update=changes)
     outcome.flags += validity.journal_flags(outcome.journal, outcome.records)
     outcome.violations += validity.journal_violations(outcome.journal)
+
+
+def _audit(outcome: _Outcome, sender: Sender, identity: ServiceIdentity) -> None:
+    """Let a baseline's server say how near its choices were to others, where it can and the cell stands."""
+    is_baseline = sender.campaign.methods[sender.cell.service.method].algorithm == "ar"
+    can_tell = identity.engine == "sglang" and sender.campaign.api == "generate"
+    if is_baseline and can_tell and not outcome.violations:
+        outcome.audit, doubts = audit_outputs(sender.base_url, outcome.records, outcome.texts)
+        outcome.flags += doubts
 
 
 def _server_accept_length(base_url: str) -> float | None:

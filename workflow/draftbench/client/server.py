@@ -62,6 +62,28 @@ def server_info(base_url: str, limit_s: float = 10.0) -> dict[str, Any]:
     return info
 
 
+def generate(base_url: str, body: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    """A whole answer of `/generate`, beside the measurement; measured requests are streamed.
+
+    Raises:
+        ServerError: it does not answer with a JSON object in time.
+    """
+    try:
+        with _session() as session:
+            response = session.post(f"{base_url}/generate", json=body, timeout=limit_s)
+            if response.status_code != 200:
+                raise ServerError(
+                    f"expected {base_url}/generate to answer, got HTTP {response.status_code}: "
+                    f"{response.text[:200]}"
+                )
+            answer = response.json()
+    except (requests.RequestException, ValueError) as error:
+        raise ServerError(f"expected a JSON object from {base_url}/generate, got {error}") from error
+    if not isinstance(answer, dict):
+        raise ServerError(f"expected a JSON object from {base_url}/generate, got a {type(answer).__name__}")
+    return answer
+
+
 def is_speculative_server(base_url: str) -> bool | None:
     """Whether the server decodes speculatively, None where it does not say."""
     try:

@@ -1,4 +1,4 @@
-"""Logit gaps where outputs part: kept in a file beside the results, measured where they are missing.
+"""Logit gaps where outputs part: of the reference's audit, or of a file beside the results, or measured now.
 
 A gap belongs to a result as much as its times do: with it in the results directory the report of an
 archived campaign is the same on a machine without the models.
@@ -15,10 +15,11 @@ from draftbench.client.template import ChatTemplate
 from draftbench.config import Campaign
 from draftbench.files import sha256_file, write_atomic
 from draftbench.records import CellResult, StrictModel
+from draftbench.report.audited import audited_gap
 from draftbench.report.conversations import input_texts
 from draftbench.report.load import GAPS_FILE, read_record
 from draftbench.report.outputs import GapKey, OutputPair
-from draftbench.stats.exactness import Divergence, LogitGap
+from draftbench.stats.exactness import LogitGap
 
 WEIGHTS = "model.safetensors"
 MAX_PASSES = 400
@@ -66,36 +67,29 @@ def gaps_of(
         ReportError: the file is damaged.
         ConfigError: a staged target or a prompt file does not fit.
     """
-    parted = {pair.key: pair for pair in pairs if _tokens(pair) is not None}
+    parted = {pair.key: pair for pair in pairs if pair.candidates is not None}
     path = results / GAPS_FILE
     stored = read_record(path, GapFile).gaps if path.exists() else []
     known = {key: record for record in stored if _belongs(record, parted.get(key := _key(record)))}
-    missing = [pair for key, pair in parted.items() if key not in known]
+    audited = {key: gap for key, pair in parted.items() if (gap := audited_gap(pair)) is not None}
+    missing = [pair for key, pair in parted.items() if key not in known and key not in audited]
     if missing and can_measure:
         measured = list(_measure(missing, campaign))
         known |= {_key(record): record for record in measured}
         if measured:
             ordered = [known[key] for key in sorted(known)]
             write_atomic(path, GapFile(gaps=ordered).model_dump_json(indent=1) + "\n")
-    return {key: LogitGap(record.gap, record.resolution) for key, record in known.items()}
+    return {key: LogitGap(record.gap, record.resolution) for key, record in known.items()} | audited
 
 
 def _key(record: GapRecord) -> GapKey:
     return record.cell, record.request_id, record.reference_cell
 
 
-def _tokens(pair: OutputPair) -> tuple[int, int, int] | None:
-    """Position and both tokens where a pair parts; None where it does not, or one output has ended there."""
-    parted: Divergence | None = pair.divergence
-    if parted is None or parted.baseline_token is None or parted.method_token is None:
-        return None
-    return parted.position, parted.baseline_token, parted.method_token
-
-
 def _belongs(record: GapRecord, pair: OutputPair | None) -> bool:
     """Whether a stored gap is of the present outputs and not of ones that were measured again since."""
     measured = (record.position, record.baseline_token, record.method_token)
-    return pair is not None and _tokens(pair) == measured
+    return pair is not None and pair.candidates == measured
 
 
 @dataclass(frozen=True)
@@ -158,7 +152,7 @@ def _measure_reference(
 ) -> Iterator[GapRecord]:
     logits = teacher.logits(prompt_ids, pairs[0].reference.output_ids or [])
     for pair in pairs:
-        position, baseline_token, method_token = _tokens(pair) or (0, 0, 0)
+        position, baseline_token, method_token = pair.candidates or (0, 0, 0)
         gap = teacher.gap(logits[position], baseline_token, method_token)
         yield GapRecord(
             cell=pair.result.cell,

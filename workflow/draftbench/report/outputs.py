@@ -56,6 +56,17 @@ class OutputPair:
         """What names the pair in `Gaps`."""
         return self.result.cell, self.request.request_id, self.reference_result.cell
 
+    @property
+    def candidates(self) -> tuple[int, int, int] | None:
+        """Position where the outputs part, the baseline's token and the method's.
+
+        None where they do not part, or one of them has ended there.
+        """
+        parted = self.divergence
+        if parted is None or parted.baseline_token is None or parted.method_token is None:
+            return None
+        return parted.position, parted.baseline_token, parted.method_token
+
 
 def output_pairs(index: CellIndex) -> Iterator[OutputPair]:
     """Every comparison of outputs that the results allow."""

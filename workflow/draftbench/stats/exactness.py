@@ -15,6 +15,7 @@ import numpy as np
 
 Kind = Literal["tie", "fault", "not measured"]
 
+MIN_NOISE_POSITIONS = 32
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
@@ -23,8 +24,9 @@ class LogitGap:
     """What one teacher-forced pass of the target says about two candidate tokens.
 
     Attributes:
-        gap: |logit of the baseline's token - logit of the method's token|.
-        resolution: logit differences up to this are rounding, by `logit_resolution`.
+        gap: |logit of the baseline's token - logit of the method's token|, or what it is at least where that
+            alone is above the resolution.
+        resolution: logit differences up to this are rounding, by `logit_resolution` or `measured_resolution`.
     """
 
     gap: float
@@ -42,6 +44,27 @@ def logit_resolution(dtype: str, max_abs_logit: float) -> float:
         max_abs_logit: largest |logit| at the position.
     """
     return 6 * UNIT_ROUNDOFF[dtype] * max_abs_logit
+
+
+def measured_resolution(num_positions: int, rms: float, largest: float) -> float | None:
+    """Gaps up to this are rounding, where a server was seen to compute gaps in two ways: 6 rms.
+
+    Texts part at a gap g only if two computations of that gap differ by g or more, and `rms` is what two of
+    them usually differ by. Texts part at the most extreme of thousands of positions, and the differences are
+    not normal, hence 6 and not 3 (docs/statistics.md). A difference that was seen is never called a fault.
+
+    Args:
+        num_positions: positions computed both ways.
+        rms: root mean square of the changes of the gap.
+        largest: largest |change|.
+
+    Returns:
+        None with fewer than `MIN_NOISE_POSITIONS`, or where nothing changed at all: then the two computations
+        were one, and say nothing about a third.
+    """
+    if num_positions < MIN_NOISE_POSITIONS or rms == 0:
+        return None
+    return max(6 * rms, largest)
 
 
 @dataclass(frozen=True)
