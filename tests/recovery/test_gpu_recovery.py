@@ -3,6 +3,7 @@
 What does not need a GPU is tested in tests/workflow and tests/servers.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -155,10 +156,19 @@ def test_a_full_disk_is_told_and_loses_nothing_that_is_finished(host: GpuWorkspa
     assert_next_run_resumes(host, kept=host.cells())
 
 
+def assert_audited(host: GpuWorkspace, cell: str) -> None:
+    """A finished baseline holds what its server said along each output, and no doubt about it."""
+    result = json.loads((host.path / f"results/small/{cell}.json").read_text())
+    audited = [name for output in result["audit"]["outputs"] for name in output["request_ids"]]
+    assert sorted(audited) == sorted(request["request_id"] for request in result["requests"])
+    assert not [flag for flag in result["flags"] if flag.startswith("audit")]
+
+
 def test_results_survive_where_the_machine_starts_empty(host: GpuWorkspace, tmp_path: Path) -> None:
     """Half of the campaign on one machine, its results carried to another, the rest there."""
     first = host.snakemake("--cores", "1", *(f"results/small/tp8-ar.{w}.json" for w in ("pair", "short")))
     assert first.code == 0, first.text
+    assert_audited(host, "tp8-ar.pair")
     other = GpuWorkspace(tmp_path / "other")
     other.path.mkdir()
     other.create()
