@@ -179,7 +179,12 @@ def test_cuda_that_does_not_start_is_found_with_the_missing_device(machine: Host
 
 def test_a_missing_plugin_is_found_when_trees_are_asked_for(machine: Host) -> None:
     machine.have_python(FACTS | {"plugins": []})
-    assert "install workflow/sglang_ddtree there" in machine.problem()
+    problem = machine.problem()
+    assert "expected a plugin sglang-ddtree in the environment of" in problem
+    assert (
+        "got no plugin; install one there, name a fork that has DDTree as engine.version 0.5.17+ddtree"
+        in problem
+    )
     assert machine.check(methods={"ddtree-b16": {"algorithm": "dflash"}}).problems == []
 
 

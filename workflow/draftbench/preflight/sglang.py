@@ -8,7 +8,7 @@ from draftbench.errors import ConfigError
 from draftbench.plan import Plan
 from draftbench.servers.sglang import build_sglang_launch
 from draftbench.servers.sglang_environment import probe
-from draftbench.servers.sglang_flags import find_flag_table
+from draftbench.servers.sglang_flags import FORK_SUFFIX, find_flag_table
 from draftbench.staging.place import campaign_root, config_folder
 
 UVM = Path("/dev/nvidia-uvm")
@@ -72,8 +72,9 @@ def check_environment(campaign: Campaign, engine: SglangEngine) -> str:
     drafts_trees = any(method.algorithm == "ddtree" for method in campaign.methods.values())
     if drafts_trees and release is not None and not any("ddtree" in name for name in facts["plugins"]):
         raise ConfigError(
-            f"methods: expected the plugin sglang-ddtree in the environment of {engine.python} for ddtree, "
-            f"got {', '.join(facts['plugins']) or 'no plugin'}; install workflow/sglang_ddtree there"
+            f"methods: expected a plugin sglang-ddtree in the environment of {engine.python} for ddtree, "
+            f"got {', '.join(facts['plugins']) or 'no plugin'}; install one there, name a fork that has "
+            f"DDTree as engine.version {release}{FORK_SUFFIX}, or leave the ddtree methods out"
         )
     known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     return f"{known}, CUDA {facts['cuda']}"

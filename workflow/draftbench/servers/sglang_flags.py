@@ -1,8 +1,8 @@
 """Options of SGLang's server, one table of names per release, and the forms that DDTree takes.
 
 `sglang_options.json` holds the names that each release's own parser accepts. A version is a release
-(`0.5.17`), whose DDTree comes from this project's plugin, or a release with `+ddtree`, a fork that has DDTree
-built in.
+(`0.5.17`), whose DDTree comes from a plugin (a distribution `sglang-ddtree`), or a release with `+ddtree`, a
+fork that has DDTree built in.
 """
 
 import json
@@ -31,7 +31,7 @@ class FlagTable:
     Attributes:
         version: as the campaign names it.
         options: names that the server's parser accepts, without hyphens in front.
-        is_fork: DDTree is built in; else it is this project's plugin.
+        is_fork: DDTree is built in; else it comes from a plugin.
     """
 
     version: str
