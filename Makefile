@@ -3,7 +3,6 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PATH := $(abspath $(BIN)):$(PATH)
 STAMP := $(VENV)/.installed
-HUGE_PAGES := THP_MEM_ALLOC_ENABLE=1 GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 SMK := Snakefile $(wildcard workflow/rules/*.smk)
 
 .PHONY: report test check fix test-gpu dryrun setup tex
@@ -22,7 +21,7 @@ tex:
 
 test: setup tex  ## all tests that need no GPU
 	envs/install_system_packages.sh envs/apt-test.txt
-	$(HUGE_PAGES) python -m pytest -m "not slow and not gpu"
+	python -m pytest -m "not slow and not gpu"
 
 test-gpu: setup
 	python -m pytest -m gpu
