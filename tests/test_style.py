@@ -1,6 +1,8 @@
 """The limits that keep the library readable; each failure names the place."""
 
 import ast
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,15 @@ def test_each_script_rule_has_the_script_of_its_name():
     rules = "\n".join(path.read_text() for path in (LIBRARY / "rules").glob("*.smk"))
     missing = [path.stem for path in (ROOT / "scripts").glob("*.py") if f"rule {path.stem}:" not in rules]
     assert missing == []
+
+
+def test_any_selection_of_test_folders_can_be_collected_together():
+    """Pytest knows a test module by its file's name alone, and every conftest by the same one."""
+    paths = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    names = Counter(path.name for path in paths)
+    assert [name for name, count in names.items() if count > 1] == []
+    users = [path.name for path in paths if re.search(r"^(from|import) conftest\b", path.read_text(), re.M)]
+    assert users == []
 
 
 def test_the_engine_knows_nothing_of_client_servers_stats_or_report():

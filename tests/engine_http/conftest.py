@@ -2,13 +2,13 @@ import contextlib
 import json
 import socket
 import threading
-import time
 
 import pytest
 import requests
 import uvicorn
 from scripted_engine import ScriptedEngine
 from tiny_folder import write_tokenizer
+from watching import parse_event, wait_until
 
 from draftbench.engine.serving.app import Routes
 from draftbench.engine.serving.service import Service
@@ -65,19 +65,6 @@ class Server:
         with self.post(path, body | {"stream": True}, stream=True) as response:
             assert response.status_code == 200
             return [parse_event(line) for line in response.iter_lines() if line]
-
-
-def parse_event(line):
-    assert line.startswith(b"data: ")
-    data = line.removeprefix(b"data: ")
-    return data.decode() if data == b"[DONE]" else json.loads(data)
-
-
-def wait_until(condition, timeout_s=5.0):
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "the awaited state did not come"
-        time.sleep(0.005)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@ import json
 import socket
 
 import pytest
-from conftest import wait_until
+from watching import wait_until
 
 
 def _send(server, body):

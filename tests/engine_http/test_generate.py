@@ -1,6 +1,6 @@
 import pytest
-from conftest import wait_until
 from scripted_engine import EOS_ID
+from watching import wait_until
 
 from draftbench.engine.request import SamplingParams
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from conftest import parse_event
 from tiny_folder import write_drafter, write_target, write_tokenizer
+from watching import parse_event
 
 READY = "The server is fired up and ready to roll!"
 GREEDY = {"temperature": 0, "max_new_tokens": 40, "ignore_eos": True}

@@ -1,7 +1,7 @@
 import threading
 
 import pytest
-from conftest import parse_event, wait_until
+from watching import parse_event, wait_until
 
 LONG = "the lazy dog " * 15
 

@@ -98,7 +98,7 @@ def test_residents_step_aside_and_come_back_under_a_real_systemd(box: Box) -> No
 
 
 def test_the_workflow_displaces_a_resident_and_restores_it(box: Box) -> None:
-    box.run_tests("test_campaign.py")
+    box.run_tests("test_units_of_a_campaign.py")
 
 
 def test_a_reboot_ends_the_service_and_brings_the_resident_back(box: Box) -> None:
