@@ -27,19 +27,23 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
 
 @pytest.fixture(scope="session")
 def settings(pair: TinyPair) -> EngineSettings:
-    """Float32 on the CPU, with the drafter at hand but no algorithm."""
-    return EngineSettings(
-        Path(pair.target_path), pair.drafter_path, dtype="float32", device="cpu", num_threads=1
-    )
+    """Autoregressive float32 on the CPU."""
+    return EngineSettings(Path(pair.target_path), dtype="float32", device="cpu", num_threads=1)
+
+
+@pytest.fixture(scope="session")
+def draft_settings(settings: EngineSettings, pair: TinyPair) -> EngineSettings:
+    """The same with DFlash."""
+    return replace(settings, algorithm="DFLASH", draft_model_path=pair.drafter_path)
 
 
 @pytest.fixture
-def start_engine(settings: EngineSettings) -> Iterator[Callable[..., Engine]]:
-    """Loads and starts an engine with some settings changed."""
+def start_engine(settings: EngineSettings, draft_settings: EngineSettings) -> Iterator[Callable[..., Engine]]:
+    """Loads and starts an engine with some settings changed; an algorithm comes with the drafter."""
     engines = []
 
     def start(**changes: object) -> Engine:
-        engine = load_engine(replace(settings, **changes))
+        engine = load_engine(replace(draft_settings if "algorithm" in changes else settings, **changes))
         engines.append(engine)
         engine.start()
         return engine

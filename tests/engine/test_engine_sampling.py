@@ -12,7 +12,7 @@ from tiny_models import target_logits, write_pair
 
 from draftbench.engine.request import Request, SamplingParams
 
-ALGORITHMS = {"ar": {}, "dflash": {"algorithm": "DFLASH"}, "ddtree": {"algorithm": "DDTREE", "budget": 7}}
+METHODS = {"ar": {}, "dflash": {"algorithm": "DFLASH"}, "ddtree": {"algorithm": "DDTREE", "budget": 7}}
 VOCAB_SIZE = 5
 PROMPT = [3, 4, 3]
 
@@ -21,6 +21,12 @@ PROMPT = [3, 4, 3]
 def toy(tmp_path_factory):
     """A target of five tokens, none of them certain, so that even a random drafter is often right."""
     return write_pair(tmp_path_factory.mktemp("toy"), seed=1, vocab_size=VOCAB_SIZE, initializer_range=0.1)
+
+
+def of_toy(toy, method):
+    """Settings of an engine of the toy target."""
+    drafter = {} if method == "ar" else {"draft_model_path": toy.drafter_path}
+    return {"model_path": toy.target_path, **METHODS[method], **drafter}
 
 
 def second_and_third_token_probabilities(target, first: int) -> np.ndarray:
@@ -33,9 +39,9 @@ def second_and_third_token_probabilities(target, first: int) -> np.ndarray:
     return torch.cat(joint).double().numpy()
 
 
-@pytest.mark.parametrize("method", ALGORITHMS)
+@pytest.mark.parametrize("method", METHODS)
 def test_sampled_tokens_follow_the_targets_distribution(start_engine, toy, method):
-    engine = start_engine(model_path=toy.target_path, draft_model_path=toy.drafter_path, **ALGORITHMS[method])
+    engine = start_engine(**of_toy(toy, method))
     requests = [
         Request(str(i), tuple(PROMPT), SamplingParams(3, temperature=1.0, seed=i, ignore_eos=True))
         for i in range(1500)
@@ -62,14 +68,9 @@ def test_a_seed_gives_the_same_text_in_every_method_and_every_batch(start_engine
     requests = make_requests(8, VOCAB_SIZE, **{"temperature": 1.0, **params})
     requests = [replace(r, sampling=replace(r.sampling, seed=seed)) for seed, r in enumerate(requests)]
     texts = []
-    for settings in ALGORITHMS.values():
+    for method in METHODS:
         for batch_size in (1, 8):
-            engine = start_engine(
-                model_path=toy.target_path,
-                draft_model_path=toy.drafter_path,
-                max_running_requests=batch_size,
-                **settings,
-            )
+            engine = start_engine(max_running_requests=batch_size, **of_toy(toy, method))
             texts.append([one.token_ids for one in generate(engine, requests)])
     assert all(text == texts[0] for text in texts)
 
@@ -92,7 +93,7 @@ def test_requests_without_a_seed_differ_and_repeat_with_the_engines_seed(start_e
 def test_greedy_and_sampled_requests_share_a_batch(start_engine, toy):
     greedy, sampled = make_requests(2, VOCAB_SIZE, max_new_tokens=20)
     sampled = replace(sampled, sampling=replace(sampled.sampling, temperature=1.0, seed=4))
-    engine = start_engine(model_path=toy.target_path, draft_model_path=toy.drafter_path, algorithm="DDTREE")
+    engine = start_engine(**of_toy(toy, "ddtree"))
     together = [one.token_ids for one in generate(engine, [greedy, sampled])]
     alone = [generate(engine, [request])[0].token_ids for request in (greedy, sampled)]
     assert together == alone

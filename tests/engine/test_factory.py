@@ -36,10 +36,12 @@ def with_config(source: Path, directory: Path, **changes: object) -> Path:
         ({"dflash_config": {"target_layer_ids": [1, 2], "mask_token_id": 32}}, "an id below 32"),
     ],
 )
-def test_a_drafter_made_for_another_target_is_named_with_what_differs(settings, tmp_path, changes, message):
-    path = with_config(settings.draft_model_path, tmp_path / "drafter", **changes)
+def test_a_drafter_made_for_another_target_is_named_with_what_differs(
+    draft_settings, tmp_path, changes, message
+):
+    path = with_config(draft_settings.draft_model_path, tmp_path / "drafter", **changes)
     with pytest.raises(ShapeError, match=message) as caught:
-        load_engine(replace(settings, algorithm="DFLASH", draft_model_path=path))
+        load_engine(replace(draft_settings, draft_model_path=path))
     assert str(path / "config.json") in str(caught.value)
 
 
@@ -52,10 +54,10 @@ def test_a_drafter_made_for_another_target_is_named_with_what_differs(settings, 
         ({"layer_types": ["sliding_attention"]}, "expected layer_types of full_attention only"),
     ],
 )
-def test_a_folder_that_is_no_dflash_drafter_is_refused(settings, tmp_path, changes, message):
-    path = with_config(settings.draft_model_path, tmp_path / "drafter", **changes)
+def test_a_folder_that_is_no_dflash_drafter_is_refused(draft_settings, tmp_path, changes, message):
+    path = with_config(draft_settings.draft_model_path, tmp_path / "drafter", **changes)
     with pytest.raises(ConfigError, match=message):
-        load_engine(replace(settings, algorithm="DFLASH", draft_model_path=path))
+        load_engine(replace(draft_settings, draft_model_path=path))
 
 
 @pytest.mark.parametrize(
@@ -74,9 +76,6 @@ def test_a_target_of_another_family_is_refused(settings, tmp_path, changes, mess
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm": "DFLASH", "draft_model_path": None}, "expected a drafter with DFLASH, got none"),
-        ({"algorithm": "DDTREE", "budget": 0}, "expected budget from 1 to 1024, got 0"),
-        ({"algorithm": "DFLASH", "block_size": 7}, "expected block_size from 2 to 6, got 7"),
         ({"context_length": 513}, "expected context_length from 2 to 512, got 513"),
         ({"max_running_requests": 0}, "expected max_running_requests from 1 to 1024, got 0"),
         ({"num_threads": 0}, "expected num_threads from 1 to 1024, got 0"),
@@ -89,13 +88,32 @@ def test_a_setting_out_of_range_is_refused(settings, changes, message):
         load_engine(replace(settings, **changes))
 
 
-def test_a_missing_tensor_is_named(settings, tmp_path):
-    weights = load_file(settings.draft_model_path / "model.safetensors")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"draft_model_path": None},
+            "expected algorithm and draft_model_path together, got DFLASH and no drafter",
+        ),
+        ({"algorithm": None}, "expected algorithm and draft_model_path together, got no algorithm and /"),
+        ({"budget": 5}, "expected budget with DDTREE only, got it with DFLASH"),
+        ({"algorithm": None, "draft_model_path": None, "budget": 5}, "DDTREE only, got it with None"),
+        ({"algorithm": "DDTREE", "budget": 0}, "expected budget from 1 to 1024, got 0"),
+        ({"block_size": 7}, "expected block_size from 2 to 6, got 7"),
+    ],
+)
+def test_a_draft_setting_that_does_not_fit_is_refused(draft_settings, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        load_engine(replace(draft_settings, **changes))
+
+
+def test_a_missing_tensor_is_named(draft_settings, tmp_path):
+    weights = load_file(draft_settings.draft_model_path / "model.safetensors")
     del weights["layers.1.self_attn.q_norm.weight"]
     save_file(weights, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_bytes((settings.draft_model_path / "config.json").read_bytes())
+    (tmp_path / "config.json").write_bytes((draft_settings.draft_model_path / "config.json").read_bytes())
     with pytest.raises(DraftbenchError, match=r"expected the tensor layers\.1\.self_attn\.q_norm\.weight"):
-        load_engine(replace(settings, algorithm="DFLASH", draft_model_path=tmp_path))
+        load_engine(replace(draft_settings, draft_model_path=tmp_path))
 
 
 def test_a_tensor_of_another_shape_is_named(settings, tmp_path):

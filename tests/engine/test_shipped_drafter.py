@@ -46,7 +46,7 @@ def found(staged_target, staged_drafter) -> dict[str, list]:
         engine = load_engine(
             EngineSettings(
                 staged_target,
-                staged_drafter,
+                staged_drafter if settings else None,
                 dtype="float32",
                 device="cpu",
                 context_length=256,

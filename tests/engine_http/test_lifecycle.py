@@ -206,6 +206,8 @@ def test_a_taken_port_is_told_before_the_model_is_read(models):
 @pytest.mark.parametrize(
     ("options", "code", "fragment"),
     [
+        (("--speculative-draft-model-path", "drafter"), 1, "got no algorithm and drafter; give both or none"),
+        (("--speculative-ddtree-budget", "8"), 1, "expected budget with DDTREE only, got it with None"),
         (("--model-path", "nowhere"), 1, "expected a tokenizer in nowhere/tokenizer.json"),
         (("--speculative-algorithm", "EAGLE"), 2, "invalid choice: 'EAGLE'"),
         (("--dtype", "int8"), 2, "invalid choice: 'int8'"),

@@ -32,10 +32,10 @@ class EngineSettings:
 
     Attributes:
         model_path: folder of the target: config.json, optionally generation_config.json, safetensors.
-        draft_model_path: folder of a DFlash drafter trained for that target; needed with an algorithm.
+        draft_model_path: folder of a DFlash drafter trained for that target; goes with an algorithm only.
         algorithm: None is autoregressive decoding, `DFLASH` verifies one block, `DDTREE` a tree.
         block_size: slots of a draft block, anchor included; None takes the drafter's own.
-        budget: DDTree nodes without the root; None takes `block_size - 1`.
+        budget: DDTree nodes without the root, with DDTREE only; None takes `block_size - 1`.
         dtype: of weights, caches and activations; `auto` is bfloat16 where the device computes in it.
         device: `auto` is a CUDA device where there is one.
         max_running_requests: slots of the caches, so requests that share a round.
@@ -90,12 +90,11 @@ def load_engine(settings: EngineSettings) -> Engine:
     reader = WeightReader(settings.model_path, dtype, device)
     feature_layers = drafter_config.target_layer_ids if drafter_config else ()
     target = Llama(target_config, reader, shape.capacity, feature_layers)
-    cache = KVCache(target_config.block, settings.max_running_requests, shape.capacity, dtype, device)
+    cache_size = (settings.max_running_requests, shape.capacity, dtype, device)
+    cache = KVCache(target_config.block, *cache_size)
     drafter = None
     if drafter_config is not None and settings.draft_model_path is not None:
-        draft_cache = KVCache(
-            drafter_config.block, settings.max_running_requests, shape.capacity, dtype, device
-        )
+        draft_cache = KVCache(drafter_config.block, *cache_size)
         draft_reader = WeightReader(settings.draft_model_path, dtype, device)
         drafter = Drafter(drafter_config, draft_reader, target, draft_cache, shape.block_size)
     runner = ModelRunner(target, cache, Proposer(settings.algorithm, drafter, shape.budget), Profile())
@@ -150,8 +149,9 @@ def resolve_shape(settings: EngineSettings, target: TargetConfig, drafter: Draft
     context_length = target.max_length if settings.context_length is None else settings.context_length
     trained = drafter.block_size if drafter else 1
     block_size = trained if settings.block_size is None else settings.block_size
-    is_tree = settings.algorithm == "DDTREE"
-    budget = block_size - 1 if settings.budget is None or not is_tree else settings.budget
+    if settings.budget is not None and settings.algorithm != "DDTREE":
+        raise ConfigError(f"expected budget with DDTREE only, got it with {settings.algorithm}; leave it out")
+    budget = block_size - 1 if settings.budget is None else settings.budget
     for name, value, low, high in (
         ("context_length", context_length, 2, target.max_length),
         ("max_running_requests", settings.max_running_requests, 1, 1024),
@@ -167,20 +167,20 @@ def resolve_shape(settings: EngineSettings, target: TargetConfig, drafter: Draft
 
 
 def _read_drafter_config(settings: EngineSettings, target: TargetConfig) -> DrafterConfig | None:
-    if settings.algorithm is None:
-        return None
+    if (settings.algorithm is None) != (settings.draft_model_path is None):
+        got = f"{settings.algorithm or 'no algorithm'} and {settings.draft_model_path or 'no drafter'}"
+        raise ConfigError(f"expected algorithm and draft_model_path together, got {got}; give both or none")
     if settings.draft_model_path is None:
-        raise ConfigError(f"expected a drafter with {settings.algorithm}, got none; give draft_model_path")
+        return None
     config = read_drafter_config(settings.draft_model_path)
     require_fit(config, target, settings.draft_model_path)
     return config
 
 
 def _resolve(settings: EngineSettings, shape: Shape, dtype: torch.dtype, device: torch.device) -> Resolved:
-    drafter_path = settings.draft_model_path if settings.algorithm else None
     return Resolved(
         model_path=str(settings.model_path),
-        draft_model_path=str(drafter_path) if drafter_path else None,
+        draft_model_path=str(settings.draft_model_path) if settings.draft_model_path else None,
         algorithm=settings.algorithm,
         block_size=shape.block_size if settings.algorithm else None,
         dtype=str(dtype).removeprefix("torch."),
@@ -188,7 +188,7 @@ def _resolve(settings: EngineSettings, shape: Shape, dtype: torch.dtype, device:
         num_threads=torch.get_num_threads(),
         random_seed=settings.random_seed,
         target_sha256=_hash_weights(settings.model_path),
-        drafter_sha256=_hash_weights(drafter_path) if drafter_path else None,
+        drafter_sha256=_hash_weights(settings.draft_model_path) if settings.draft_model_path else None,
     )
 
 
