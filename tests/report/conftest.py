@@ -20,7 +20,6 @@ def summarised(tmp_path):
 
 @pytest.fixture(scope="session")
 def needs_tex():
-    """Skip where TeX and poppler are not installed; `make test` installs them."""
-    missing = [name for name in ("latexmk", "pdflatex", "pdftotext") if shutil.which(name) is None]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)}")
+    """Skip where there is no TeX at all; where `make test` installed it, whatever lacks beside it fails."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("needs TeX: envs/install_system_packages.sh envs/apt.txt envs/apt-test.txt")

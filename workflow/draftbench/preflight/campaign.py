@@ -1,11 +1,10 @@
 """What every campaign needs: prompts, models, room, a port, TeX."""
 
-import shutil
-
 from draftbench import host
 from draftbench.client.prompts import check_disjoint, load_prompts, load_scenario
 from draftbench.config import AgenticWorkload, Campaign
 from draftbench.errors import ConfigError, StagingError
+from draftbench.report.programs import TEX_PACKAGES, missing_programs
 from draftbench.servers.guards import refuse_taken_port
 from draftbench.servers.lifecycle import ServiceKeeper
 from draftbench.staging.fit import require_fit
@@ -19,8 +18,6 @@ from draftbench.staging.place import (
 from draftbench.staging.room import GIB, available_memory_bytes
 from draftbench.staging.sources import require_source
 
-# The TeX programs and the file without which the report cannot be typeset.
-TEX_PROGRAMS = ("pdflatex", "kpsewhich")
 # Beside models in memory, for the processes of one server.
 SERVER_MEMORY_BYTES = 4 << 30
 
@@ -94,10 +91,10 @@ def check_tex(_campaign: Campaign) -> None:
     Raises:
         ConfigError: it is not; the sentence names the packages.
     """
-    missing = [program for program in TEX_PROGRAMS if shutil.which(program) is None]
+    missing = missing_programs()
     if missing:
         raise ConfigError(
-            f"expected {missing[0]} of TeX Live, got no such program on PATH; install the packages in "
-            "envs/apt.txt (sudo apt-get install texlive-latex-recommended texlive-pictures lmodern), "
+            f"expected {' and '.join(missing)} on PATH for the report, found none; install the packages "
+            f"in envs/apt.txt (sudo apt-get install --no-install-recommends {TEX_PACKAGES}), "
             "or measure without a report: snakemake --cores 1 measured"
         )

@@ -14,12 +14,12 @@ from draftbench.errors import ReportError
 from draftbench.files import write_atomic
 from draftbench.report.draw import FIGURES_FILE, FigureList
 from draftbench.report.load import read_record
+from draftbench.report.programs import TEX_PACKAGES, missing_programs
 from draftbench.report.summary import Summary
 from draftbench.report.tex import Raw, breakable, number, percent, significant, tex
 from draftbench.report.view import DASH, View
 from draftbench.stats.quantiles import min_requests
 
-TEX_PACKAGES = "texlive-latex-base texlive-latex-recommended texlive-pictures lmodern latexmk"
 PDFLATEX_TIMEOUT_S = 300
 MAX_TEXT = 400
 
@@ -63,7 +63,7 @@ def require_tex() -> None:
     Raises:
         ReportError: pdflatex or latexmk is not on PATH.
     """
-    missing = [program for program in ("pdflatex", "latexmk") if shutil.which(program) is None]
+    missing = missing_programs()
     if missing:
         raise ReportError(
             f"expected {' and '.join(missing)} on PATH, found none; "
