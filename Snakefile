@@ -28,6 +28,11 @@ include: "workflow/rules/preflight.smk"
 include: "workflow/rules/train.smk"
 
 
+if CAMPAIGN.adaptive:
+
+    include: "workflow/rules/judge.smk"
+
+
 localrules:
     all,
     measured,
@@ -42,6 +47,7 @@ rule all:
 rule measured:
     input:
         RESULTS,
+        *FURTHER_RESULTS,
 
 
 onstart:

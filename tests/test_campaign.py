@@ -7,6 +7,7 @@ import pytest
 import yaml
 from tests.workflow.workspace import small_campaign
 
+from draftbench.adaptive import groups
 from draftbench.campaign_file import read_campaign, read_mapping
 from draftbench.config import Campaign, cells, load_campaign, services
 from draftbench.errors import ConfigError
@@ -161,6 +162,100 @@ def test_only_leaves_a_workload_out():
     names = [cell.name for cell in cells(load_campaign(values, "some"))]
     assert len(names) == 7
     assert [name for name in names if name.endswith(".pair")] == ["tp2-ddtree-b8.pair"]
+
+
+def adaptive(**changes):
+    """Two sessions, up to four."""
+    return campaign() | {"sessions": 2, "adaptive": {"half_width": 0.05, "max_sessions": 4}} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"adaptive": {"half_width": 0.05, "max_sessions": 1}},
+            "adaptive.max_sessions: expected at least sessions, 2, got 1",
+        ),
+        (
+            {"sessions": 1},
+            "sessions: expected at least 2 with adaptive, because one session has no interval, got 1",
+        ),
+        (
+            {"methods": {"dflash": {"algorithm": "dflash"}}},
+            "adaptive: expected a method of algorithm ar and another to compare with it, got ['dflash']",
+        ),
+        (
+            {"methods": {"ar": {"algorithm": "ar"}}},
+            "adaptive: expected a method of algorithm ar and another to compare with it, got ['ar']",
+        ),
+        (
+            {"only": {"short": {"sessions": [1]}, "pair": {"methods": ["dflash", "ddtree-b8"]}}},
+            "adaptive: expected a workload without only.*.sessions, measured with ar and another method, "
+            "got ['short', 'pair']",
+        ),
+        (
+            {"adaptive": {"max_sessions": 4}},
+            "adaptive.half_width: expected a value, got nothing; add the key",
+        ),
+        (
+            {"adaptive": {"half_widht": 0.05, "max_sessions": 4}},
+            "adaptive.half_width: expected a value, got nothing; add the key",
+        ),
+        (
+            {"adaptive": {"half_width": 0.05, "max_sessions": 4, "max_session": 3}},
+            "adaptive.max_session: expected a known key, got 'max_session'; did you mean 'max_sessions'?",
+        ),
+        ({"adaptive": 0.05}, "adaptive: expected a mapping, got 0.05"),
+        *(
+            (
+                {"adaptive": {"half_width": width, "max_sessions": 4}},
+                f"adaptive.half_width: expected a number {words}, got {width}",
+            )
+            for width, words in (
+                (0, "greater than 0"),
+                (-0.1, "greater than 0"),
+                (1.0, "less than 1"),
+                (5, "less than 1"),
+            )
+        ),
+    ],
+)
+def test_adaptive_sessions_that_cannot_be_judged_are_refused(changes, sentence):
+    assert refusal(adaptive(**changes)).startswith(f"config/some.yaml: {sentence}")
+
+
+def test_adaptive_adds_cells_of_further_sessions_but_to_workloads_with_sessions_of_their_own():
+    plain = {cell.name for cell in cells(load_campaign(campaign() | {"sessions": 2}, "some"))}
+    found = {cell.name for cell in cells(load_campaign(adaptive(), "some"))}
+    assert plain < found
+    assert {cell.service.session for cell in cells(load_campaign(adaptive(), "some"))} == {1, 2, 3, 4}
+    fixed = {cell.name for cell in cells(load_campaign(adaptive(only={"pair": {"sessions": [1]}}), "some"))}
+    assert {name for name in fixed if name.endswith(".pair")} == {
+        f"tp1-{method}.pair" for method in ("ar", "dflash", "ddtree-b8")
+    }
+    assert "tp1-ar-s4.short" in fixed
+
+
+def test_single_requests_get_their_sessions_together_and_other_workloads_each_for_itself():
+    values = adaptive(tp=[1, 2])
+    short = values["workloads"]["short"]
+    values["workloads"] = {
+        "pair": values["workloads"]["pair"],
+        "short": short,
+        "long": short | {"max_tokens": 9},
+    }
+    made = load_campaign(values, "some")
+    found = {group.name: group for group in groups(made)}
+    assert list(found) == ["tp1.pair", "tp1.short", "tp2.pair", "tp2.short"]
+    assert found["tp2.short"].workloads == ("short", "long")
+    grouped = [cell.name for group in found.values() for cell in group.cells]
+    assert sorted(grouped) == sorted(cell.name for cell in cells(made))
+    third = found["tp1.pair"].between(3, 3)
+    assert [cell.name for cell in third] == [f"tp1-{m}-s3.pair" for m in ("ar", "dflash", "ddtree-b8")]
+
+
+def test_a_campaign_that_asks_for_no_adaptive_sessions_has_no_groups():
+    assert list(groups(load_campaign(campaign() | {"sessions": 3}, "some"))) == []
 
 
 def test_a_campaign_survives_json():

@@ -16,6 +16,7 @@ README = (ROOT / "config" / "README.md").read_text()
 # Section of the campaign -> its place in the table.
 PLACES = {
     config.Campaign: "",
+    config.Adaptive: "adaptive.",
     config.Model: "models.*.",
     config.Source: "models.*.target.",
     config.Supervisor: "supervisor.",

@@ -90,6 +90,14 @@ def test_sessions_differ_in_their_order(root):
     assert [name.removesuffix("-s2") for name in ordered[half:]] != ordered[:half]
 
 
+def test_sessions_that_there_may_be_leave_the_first_ones_order_and_specs_alone(root):
+    plain = plan(root, sessions=2)
+    adaptive = plan(root, sessions=2, adaptive={"half_width": 0.05, "max_sessions": 4})
+    assert len(adaptive.cells) == 2 * len(plain.cells)
+    assert {name: adaptive.order[name] for name in plain.order} == plain.order
+    assert {name: adaptive.specs[name] for name in plain.specs} == plain.specs
+
+
 def test_a_stored_spec_is_found_at_the_head_of_a_large_file(tmp_path):
     path = tmp_path / "result.json"
     path.write_text('{"cell": "x", "spec": {"tp": 1}, "chunks": [' + "1, " * HEAD_BYTES)

@@ -209,3 +209,12 @@ def test_the_forecast_counts_cells_starts_and_hours(machine: Host, monkeypatch: 
     monkeypatch.chdir(machine.folder)
     # 9 services of one cell: 600 tokens and 3 warm-up batches of 8 at 60 tok/s, 150 s a start
     assert hours_note(machine.campaign()).startswith("9 of 9 cells pending, 9 service starts, about 0.4 h")
+
+
+def test_the_forecast_names_what_an_adaptive_campaign_may_come_to(
+    machine: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(machine.folder)
+    note = hours_note(machine.campaign(sessions=2, adaptive={"half_width": 0.05, "max_sessions": 4}))
+    assert note.startswith("18 of 18 cells pending, 18 service starts")
+    assert note.endswith("; up to 18 more cells where the intervals are still wide")

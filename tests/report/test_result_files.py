@@ -5,7 +5,7 @@ import pytest
 from synthetic import Shape, campaign_values, write_campaign
 
 from draftbench.errors import ReportError
-from draftbench.report.load import load_results
+from draftbench.report.results import load_results
 from draftbench.report.summarise import summarise
 
 

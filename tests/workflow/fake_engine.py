@@ -1,9 +1,10 @@
 """A stand-in for `python -m draftbench.engine`: the same options and answers, no model, its life on record.
 
 Appends start, ready, request and stop events to $FAKE_EVENTS. Reads its behaviour, at every use, from the
-JSON object in $FAKE_BEHAVIOUR: `token_s` (pause before each chunk), and by method (`ar`, `dflash`,
-`ddtree-b<budget>`) one of `exit` (ends at once), `out-of-memory`, `never-ready`, `fail` (answers 500), `lie`
-(names another model), `die` (ends in the middle of an answer).
+JSON object in $FAKE_BEHAVIOUR: `token_s` (pause before each chunk), `drifting` (in `ar`'s n-th start the
+pause is n times as long in answers of so many tokens), and by method (`ar`, `dflash`, `ddtree-b<budget>`) one
+of `exit` (ends at once), `out-of-memory`, `never-ready`, `fail` (answers 500), `fail-<n>` (only where n
+tokens are asked for), `lie` (names another model), `die` (ends in the middle of an answer).
 """
 
 import argparse
@@ -47,6 +48,21 @@ def behaviour():
     return json.loads(Path(os.environ["FAKE_BEHAVIOUR"]).read_text())
 
 
+def asked_tokens(body):
+    return body["sampling_params"]["max_new_tokens"]
+
+
+def pause_s(max_tokens):
+    is_drifting = METHOD == "ar" and behaviour().get("drifting") == max_tokens
+    return behaviour().get("token_s", 0.001) * (num_starts() if is_drifting else 1)
+
+
+def num_starts():
+    """Of this method's servers so far, this one included."""
+    events = [json.loads(line) for line in Path(os.environ["FAKE_EVENTS"]).read_text().splitlines()]
+    return sum((event["event"], event["method"]) == ("start", METHOD) for event in events)
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -77,14 +93,14 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length) or b"{}")
         if self.path == "/flush_cache":
             self.answer({})
-        elif behaviour().get(METHOD) == "fail" and body.get("stream"):
+        elif body.get("stream") and behaviour().get(METHOD) in ("fail", f"fail-{asked_tokens(body)}"):
             self.answer({"error": {"message": "a scripted fault"}}, 500)
         else:
             record("request")
             self.generate(body)
 
     def generate(self, body):
-        max_tokens = body["sampling_params"]["max_new_tokens"]
+        max_tokens = asked_tokens(body)
         sizes = [1] + [TOKENS_PER_ROUND] * ((max_tokens - 1) // TOKENS_PER_ROUND)
         sizes += [max_tokens - sum(sizes)] if sum(sizes) < max_tokens else []
         if not body.get("stream"):
@@ -95,7 +111,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         for number in range(1, len(sizes) + 1):
-            time.sleep(behaviour().get("token_s", 0.001))
+            time.sleep(pause_s(max_tokens))
             if number > 1 and behaviour().get(METHOD) == "die":
                 os._exit(1)
             event = json.dumps(self.event(body, sizes, number))

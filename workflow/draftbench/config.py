@@ -199,6 +199,15 @@ class Only(Section):
     sessions: tuple[PositiveInt, ...] | None = None
 
 
+class Adaptive(Section):
+    """Further sessions where the intervals are still wide."""
+
+    half_width: Annotated[float, Field(gt=0, lt=1, strict=True)] = Field(
+        description="of every interval, relative; 0.05 asks for +- 5 %"
+    )
+    max_sessions: PositiveInt = Field(description="where it ends, however wide the intervals are")
+
+
 class Campaign(Section):
     """One configuration file."""
 
@@ -217,6 +226,9 @@ class Campaign(Section):
         default_factory=dict, description="workload -> where it runs; a workload left out runs everywhere"
     )
     sessions: PositiveInt = Field(default=1, description="service starts per configuration")
+    adaptive: Adaptive | None = Field(
+        default=None, description="more sessions until the intervals are as narrow as asked; null: none"
+    )
     repeats: PositiveInt = Field(default=1, description="passes over the prompts inside a session")
     api: Literal["generate", "chat", "completions"] = "generate"
     seed: Annotated[int, Field(strict=True)] = 0
@@ -253,6 +265,49 @@ class Campaign(Section):
             raise misfit("tp", "each size once", list(self.tp))
         return self
 
+    @model_validator(mode="after")
+    def _adaptive_sessions_can_be_judged(self) -> "Campaign":
+        if self.adaptive is None:
+            return self
+        if self.baseline is None or len(self.methods) == 1:
+            raise misfit(
+                "adaptive", "a method of algorithm ar and another to compare with it", list(self.methods)
+            )
+        if self.sessions < 2:
+            raise misfit(
+                "sessions", "at least 2 with adaptive, because one session has no interval", self.sessions
+            )
+        if self.adaptive.max_sessions < self.sessions:
+            raise misfit(
+                "adaptive.max_sessions", f"at least sessions, {self.sessions}", self.adaptive.max_sessions
+            )
+        if not self.adaptive_workloads:
+            raise misfit(
+                "adaptive",
+                "a workload without only.*.sessions, measured with ar and another method",
+                list(self.workloads),
+            )
+        return self
+
+    @property
+    def baseline(self) -> str | None:
+        """The autoregressive method; None where there is none."""
+        return next((name for name, method in self.methods.items() if method.algorithm == "ar"), None)
+
+    @property
+    def session_limit(self) -> int:
+        """The number that the last possible session has."""
+        return self.sessions if self.adaptive is None else self.adaptive.max_sessions
+
+    @property
+    def adaptive_workloads(self) -> list[str]:
+        """Those whose sessions the data decide: `only` fixes none and leaves a comparison with AR."""
+        if self.adaptive is None:
+            return []
+        places = {name: self.only.get(name, Only()) for name in self.workloads}
+        methods = {n: self.methods if p.methods is None else p.methods for n, p in places.items()}
+        return [n for n, p in places.items() if p.sessions is None and {self.baseline} < set(methods[n])]
+
 
 @dataclass(frozen=True)
 class Service:
@@ -285,21 +340,30 @@ class Cell:
 
 def services(campaign: Campaign) -> Iterator[Service]:
     """Every service of a campaign, in the file's order."""
-    several = len(campaign.models) > 1
-    for session in range(1, campaign.sessions + 1):
+    for session in range(1, campaign.session_limit + 1):
         for model in campaign.models:
             for tp in campaign.tp:
                 for method in campaign.methods:
-                    prefix = f"{model}-" if several else ""
                     suffix = f"-s{session}" if session > 1 else ""
-                    yield Service(f"{prefix}tp{tp}-{method}{suffix}", model, method, tp, session)
+                    name = f"{setting_name(campaign, model, tp)}-{method}{suffix}"
+                    yield Service(name, model, method, tp, session)
+
+
+def setting_name(campaign: Campaign, model: str, tp: int) -> str:
+    """`tp<N>`; with several models `<model>-tp<N>`."""
+    return f"{model}-tp{tp}" if len(campaign.models) > 1 else f"tp{tp}"
 
 
 def cells(campaign: Campaign) -> Iterator[Cell]:
-    """Every cell of a campaign, in the file's order; `only` leaves some out."""
+    """Every cell that a campaign may come to, in the file's order; `only` leaves some out.
+
+    Those beyond `sessions` are measured only where the data ask for them, see `draftbench.adaptive`.
+    """
+    adaptive = campaign.adaptive_workloads
     for service in services(campaign):
         for workload in campaign.workloads:
-            if _is_wanted(campaign.only.get(workload, Only()), service):
+            is_open = service.session <= campaign.sessions or workload in adaptive
+            if is_open and _is_wanted(campaign.only.get(workload, Only()), service):
                 yield Cell(service, workload)
 
 

@@ -134,7 +134,8 @@ def _options(annotation: Any) -> list[Any]:
         return _options(get_args(annotation)[0])
     if get_origin(annotation) in (dict, tuple) or not get_args(annotation) or isinstance(annotation, type):
         return [annotation]
-    return [option for argument in get_args(annotation) for option in _options(argument)]
+    arguments = [argument for argument in get_args(annotation) if argument is not type(None)]
+    return [option for argument in arguments for option in _options(argument)]
 
 
 def _is_tag(part: str | int, here: Sequence[Any]) -> bool:

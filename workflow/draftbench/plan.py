@@ -37,7 +37,7 @@ class Plan:
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """Every cell by its name, in the file's order."""
+        """Every cell that the campaign may come to by its name, in the file's order."""
         return {cell.name: cell for cell in cells(self.campaign)}
 
     @cached_property
@@ -56,7 +56,7 @@ class Plan:
         """
         generator = random.Random(self.campaign.seed)  # noqa: S311 - an order to be repeated, not a secret
         ordered: list[str] = []
-        for session in range(1, self.campaign.sessions + 1):
+        for session in range(1, self.campaign.session_limit + 1):
             for model in _shuffled(self.campaign.models, generator):
                 group = [s for s in self.services.values() if (s.session, s.model) == (session, model)]
                 for service in _shuffled(group, generator):

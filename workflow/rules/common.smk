@@ -1,9 +1,11 @@
 import atexit
 import os
+import re
 import sys
 from pathlib import Path
 
 from draftbench import host
+from draftbench.adaptive import asks_for_more, groups
 from draftbench.campaign_file import read_campaign
 from draftbench.client.code_hash import client_sha256
 from draftbench.errors import DraftbenchError
@@ -24,12 +26,17 @@ except DraftbenchError as error:
 
 NAME = CAMPAIGN.campaign
 RESULTS_DIR = f"results/{NAME}"
-RESULTS = [str(result_path(CAMPAIGN, cell)) for cell in PLAN.cells]
+BUILD = f"report/build/{NAME}"
+ASKED_HALF_WIDTH = CAMPAIGN.adaptive and CAMPAIGN.adaptive.half_width
+VERDICTS = f"{BUILD}/sessions/{ASKED_HALF_WIDTH}"
+GROUPS = {group.name: group for group in groups(CAMPAIGN)}
 MODELS = list(CAMPAIGN.models)
 # Scaled down to --cores, whatever they are: a job with this many threads runs alone.
 ALL_CORES = 4096
 # Cells before starts before stages drain a service before the next starts, a model before the next is staged.
-MEASURE_PRIORITY, START_PRIORITY, STAGE_PRIORITY = 3_000_000, 2_000_000, 1_000_000
+# Judges before starts, so that all that ask for a session share its starts.
+MEASURE_PRIORITY, JUDGE_PRIORITY = 4_000_000, 3_000_000
+START_PRIORITY, STAGE_PRIORITY = 2_000_000, 1_000_000
 RUN = Run(PLAN, Path(TOKENS))
 
 os.makedirs(RESULTS_DIR, exist_ok=True)
@@ -40,6 +47,8 @@ wildcard_constraints:
     model="|".join(MODELS),
     service="|".join(PLAN.services),
     workload="|".join(CAMPAIGN.workloads),
+    group="|".join(map(re.escape, GROUPS)) or "none",
+    session=r"\d+",
 
 
 def begin_run():
@@ -63,6 +72,43 @@ def end_run():
         sys.exit(f"error: {error}")
 
 
+def results_of(cells):
+    """The files of cells."""
+    return [str(result_path(CAMPAIGN, cell.name)) for cell in cells]
+
+
+def judged_results(wildcards):
+    """What a judge looks at: all that the group has measured until the session."""
+    return results_of(GROUPS[wildcards.group].between(1, int(wildcards.session)))
+
+
+def further_results(group):
+    """An input function: the verdicts on a group, and the results that they ask for.
+
+    Verdicts are read where they lie, and void while a result that they are about is not of the present spec.
+    `checkpoints.judge.get` would not do: while it waits for a verdict, Snakemake sees no other reason to run a job.
+    """
+
+    def files(_wildcards):
+        verdicts, session = [], CAMPAIGN.sessions
+        while session < CAMPAIGN.session_limit:
+            verdicts.append(f"{VERDICTS}/{group.name}.{session}.json")
+            measured = [is_measured(cell.name) for cell in group.between(1, session)]
+            if not all(measured) or not asks_for_more(Path(verdicts[-1])):
+                break
+            session += 1
+        return verdicts + results_of(group.between(CAMPAIGN.sessions + 1, session))
+
+    return files
+
+
+# What the report needs: the cells of the campaign's own sessions, and what the data ask for beyond them.
+RESULTS = results_of(
+    c for c in PLAN.cells.values() if c.service.session <= CAMPAIGN.sessions
+)
+FURTHER_RESULTS = [further_results(group) for group in GROUPS.values()]
+
+
 def cell_name(wildcards):
     """The cell that a result's file name names."""
     return f"{wildcards.service}.{wildcards.workload}"
@@ -80,7 +126,12 @@ def is_pending(cell):
         return True
     if asked.forcetargets and path in asked.targets:
         return True
-    return stored_spec(Path(path)) != SPECS[cell]
+    return not is_measured(cell)
+
+
+def is_measured(cell):
+    """Its result is there and was measured under its present spec."""
+    return stored_spec(result_path(CAMPAIGN, cell)) == SPECS[cell]
 
 
 def service_token(wildcards):

@@ -1,6 +1,3 @@
-BUILD = f"report/build/{NAME}"
-
-
 localrules:
     summarise,
     figures,
@@ -12,6 +9,7 @@ localrules:
 
 rule summarise:
     input:
+        *FURTHER_RESULTS,
         # The directory: that a result was deleted shows only in its mtime.
         directory=RESULTS_DIR,
         results=RESULTS,
@@ -28,6 +26,7 @@ rule summarise:
     params:
         specs=SPECS,
         client=client_sha256(),
+        asked_half_width=ASKED_HALF_WIDTH,
         options="",
     shell:
         'exec python {input.script} --campaign-json "$DRAFTBENCH_SESSION/campaign.json"'
@@ -88,6 +87,7 @@ use rule summarise as summarise_partial with:
     params:
         specs=SPECS,
         client=client_sha256(),
+        asked_half_width=ASKED_HALF_WIDTH,
         options="--partial",
 
 

@@ -25,16 +25,21 @@ def hours_note(campaign: Campaign) -> str:
     """Pending cells and services, and a rough time for them."""
     plan = Plan(campaign)
     folder = Path("results") / campaign.campaign
-    pending = [
-        c for name, c in plan.cells.items() if stored_spec(folder / f"{name}.json") != plan.specs[name]
-    ]
+    certain = {name: c for name, c in plan.cells.items() if c.service.session <= campaign.sessions}
+    pending = [c for name, c in certain.items() if stored_spec(folder / f"{name}.json") != plan.specs[name]]
     tok_per_s, start_s = ASSUMED[campaign.engine.kind]
     num_starts = len({cell.service.name for cell in pending})
     total_s = num_starts * start_s + sum(_num_tokens(campaign, cell) for cell in pending) / tok_per_s
     return (
-        f"{len(pending)} of {len(plan.cells)} cells pending, {num_starts} service starts, about "
+        f"{len(pending)} of {len(certain)} cells pending, {num_starts} service starts, about "
         f"{total_s / 3600:.1f} h if a request gets {tok_per_s:g} tok/s and a start takes {start_s:g} s"
+        f"{_further(len(plan.cells) - len(certain))}"
     )
+
+
+def _further(num_cells: int) -> str:
+    """What an adaptive campaign may come to beyond that."""
+    return f"; up to {num_cells} more cells where the intervals are still wide" if num_cells else ""
 
 
 def _num_tokens(campaign: Campaign, cell: Cell) -> float:

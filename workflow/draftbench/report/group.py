@@ -1,13 +1,13 @@
 """Cells of a campaign by model, TP size, method, workload and session."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from draftbench.config import Campaign
 from draftbench.records import CellResult, RequestRecord
 from draftbench.report.cells import is_whole
-from draftbench.report.load import LoadedCampaign, LoadedCell
+from draftbench.report.load import LoadedCell
 
 
 class Setting(NamedTuple):
@@ -39,14 +39,14 @@ class CellIndex:
     by_key: dict[tuple[Setting, str, str, int], LoadedCell]
 
     @classmethod
-    def of(cls, loaded: LoadedCampaign) -> "CellIndex":
-        """Index of all planned cells."""
+    def of(cls, campaign: Campaign, cells: Iterable[LoadedCell]) -> "CellIndex":
+        """Index of some cells of a campaign."""
         by_key = {}
-        for cell in loaded.cells:
+        for cell in cells:
             service = cell.plan.service
             setting = Setting(service.model, service.tp)
             by_key[setting, service.method, cell.plan.workload, service.session] = cell
-        return cls(loaded.campaign, by_key)
+        return cls(campaign, by_key)
 
     @property
     def settings(self) -> list[Setting]:
@@ -56,9 +56,7 @@ class CellIndex:
     @property
     def baseline(self) -> str | None:
         """The campaign's autoregressive method; None where there is none."""
-        return next(
-            (name for name, method in self.campaign.methods.items() if method.algorithm == "ar"), None
-        )
+        return self.campaign.baseline
 
     def workloads(self, kind: str) -> list[str]:
         """Names of the workloads of a kind, in the campaign's order."""
@@ -70,7 +68,7 @@ class CellIndex:
 
     def sessions(self) -> range:
         """Numbers of the sessions."""
-        return range(1, self.campaign.sessions + 1)
+        return range(1, self.campaign.session_limit + 1)
 
     def whole_results(self, setting: Setting, method: str, workload: str) -> Iterator[CellResult]:
         """Results whose numbers may be used, by session."""

@@ -1,10 +1,6 @@
-"""Read a campaign's result files, and refuse what must not be mixed.
-
-A result is used only if it was measured under the spec that its cell has now. Nothing is repaired here.
-"""
+"""Read a campaign's result files. Nothing is repaired here."""
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +8,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from draftbench.config import Campaign, Cell, cells, load_campaign
+from draftbench.config import Campaign, Cell
 from draftbench.errors import ReportError
 from draftbench.files import canonical_json
 from draftbench.records import CellFailure, CellResult
+from draftbench.report.summary import AdaptiveGroup
 
 Record = TypeVar("Record", bound=BaseModel)
-logger = logging.getLogger(__name__)
 FAILURE_SUFFIX = ".failed.json"
 GAPS_FILE = "logit-gaps.json"
 
@@ -40,17 +36,19 @@ class LoadedCell:
 
 @dataclass(frozen=True)
 class LoadedCampaign:
-    """A campaign and all its cells in the file's order.
+    """A campaign and its cells in the file's order.
 
     Attributes:
         campaign: the plan.
-        cells: every planned cell.
+        cells: every cell that was due.
+        adaptive: the sessions of every group whose number the data decide.
         stale_cells: names of results that other client code measured.
-        unplanned_files: result files that belong to no planned cell.
+        unplanned_files: result files that belong to no such cell.
     """
 
     campaign: Campaign
     cells: list[LoadedCell]
+    adaptive: list[AdaptiveGroup]
     stale_cells: list[str]
     unplanned_files: list[str]
 
@@ -86,44 +84,12 @@ def read_record(path: Path, model: type[Record]) -> Record:
         ) from None
 
 
-def load_results(
-    campaign_json: Path,
-    specs_json: Path,
-    results: Path,
-    *,
-    is_partial: bool = False,
-    client_sha256: str | None = None,
-) -> LoadedCampaign:
-    """Everything that the report may use.
-
-    Args:
-        campaign_json: the resolved campaign.
-        specs_json: {cell name: spec}.
-        results: directory of <cell>.json and <cell>.failed.json.
-        is_partial: a missing cell becomes a named hole instead of an error.
-        client_sha256: hash of today's measuring code; None compares the results with each other.
+def load_cell(cell: Cell, results: Path) -> LoadedCell:
+    """What was found of a cell in the directory of results.
 
     Raises:
-        ReportError: a file is damaged, a cell is missing, a result has another spec, or there is no result.
+        ReportError: a file is damaged, or holds another cell.
     """
-    campaign = load_campaign(read_json(campaign_json), campaign_json)
-    specs = read_json(specs_json)
-    found = [_load_cell(cell, results) for cell in cells(campaign)]
-    _refuse_other_specs(found, specs, results)
-    missing = [cell.plan.name for cell in found if cell.result is None]
-    if missing and not is_partial:
-        raise ReportError(
-            f"{results}: expected a result for every cell, got none for {_enumerate(missing)}; "
-            "run the same command again, or build report/partial.pdf"
-        )
-    if len(missing) == len(found):
-        raise ReportError(f"{results}: expected at least one result, got none; measure a cell first")
-    return LoadedCampaign(
-        campaign, found, _stale_cells(found, client_sha256), _unplanned_files(found, results)
-    )
-
-
-def _load_cell(cell: Cell, results: Path) -> LoadedCell:
     result_path, failure_path = results / f"{cell.name}.json", results / f"{cell.name}{FAILURE_SUFFIX}"
     if result_path.exists():
         result = read_record(result_path, CellResult)
@@ -137,41 +103,13 @@ def _load_cell(cell: Cell, results: Path) -> LoadedCell:
     return LoadedCell(cell, None, failure)
 
 
-def _refuse_other_specs(found: list[LoadedCell], specs: Mapping[str, Any], results: Path) -> None:
-    others = [
-        cell.plan.name
-        for cell in found
-        if cell.result is not None
-        and canonical_json(cell.result.spec) != canonical_json(specs.get(cell.plan.name))
-    ]
-    if others:
-        raise ReportError(
-            f"{results}: expected results of the campaign's present spec, got another spec in "
-            f"{_enumerate(others)}; delete these files to measure the cells again"
-        )
+def is_current(cell: LoadedCell, specs: Mapping[str, Any]) -> bool:
+    """Whether a cell has a result that was measured under the spec that it has now."""
+    found = cell.result
+    return found is not None and canonical_json(found.spec) == canonical_json(specs.get(cell.plan.name))
 
 
-def _stale_cells(found: list[LoadedCell], client_sha256: str | None) -> list[str]:
-    results = [cell.result for cell in found if cell.result is not None]
-    expected = client_sha256 or max(results, key=lambda result: result.ended_at).client_sha256
-    stale = [result.cell for result in results if result.client_sha256 != expected]
-    if stale:
-        logger.warning("measured by other client code than today's: %s", ", ".join(stale))
-    return stale
-
-
-def _unplanned_files(found: list[LoadedCell], results: Path) -> list[str]:
-    planned = {cell.plan.name for cell in found}
-    names = (path.name for path in results.glob("*.json"))
-    return sorted(
-        name
-        for name in names
-        if name.removesuffix(FAILURE_SUFFIX).removesuffix(".json") not in planned
-        and name != GAPS_FILE
-        and not name.startswith(".")
-    )
-
-
-def _enumerate(names: list[str], limit: int = 6) -> str:
+def enumerate_names(names: list[str], limit: int = 6) -> str:
+    """The first names and how many more there are."""
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")

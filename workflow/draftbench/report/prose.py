@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from draftbench.report.notes import sizes
-from draftbench.report.summary import Comparison, Evidence, Exactness, Summary
+from draftbench.report.summary import AdaptiveGroup, Comparison, Evidence, Exactness, Summary
 from draftbench.report.tex import count, number, percent
-from draftbench.stats.speedup import ASKED_HALF_WIDTH, needs_more_sessions
+from draftbench.stats.speedup import needs_more_sessions
 
 Setting = tuple[str, int]
 
@@ -259,24 +259,67 @@ def interval_paragraph(summary: Summary) -> str:
             "instead, and is named as such."
         )
     return (
-        f"The services were started {summary.sessions} times. Intervals are 95\u00a0% over sessions and "
+        f"The services were started {_starts(summary)}. Intervals are 95\u00a0% over sessions and "
         "prompts, resampled together because every session asks the same prompts. Where an interval covers "
         "1, the report says that the data cannot tell."
         f"{_precision_sentence(summary)}"
     )
 
 
+def _starts(summary: Summary) -> str:
+    """How often."""
+    if not summary.adaptive:
+        return f"{summary.sessions} times"
+    return f"{summary.sessions} to {summary.max_sessions} times, as often as the intervals asked for"
+
+
 def _precision_sentence(summary: Summary) -> str:
     """How many intervals are still wide, and what narrows them."""
     known = [row.evidence.half_width for row in summary.comparisons if row.evidence]
-    wide = sum(needs_more_sessions(half_width) for half_width in known)
-    asked = percent(ASKED_HALF_WIDTH)
+    asked = summary.asked_half_width
+    wide = sum(needs_more_sessions(half_width, asked=asked) for half_width in known)
     if not wide:
-        return f" All {len(known)} intervals are narrower than \u00b1\u00a0{asked}."
+        return f" All {len(known)} intervals are narrower than {plus_minus(asked)}."
+    more = "max_sessions" if summary.adaptive else "number of sessions"
     return (
-        f" Of {count(len(known), 'interval')} {wide} are wider than \u00b1\u00a0{asked}; a higher number of "
-        "sessions in the campaign file narrows them, and measures only the new sessions."
+        f" Of {count(len(known), 'interval')} {wide} are wider than {plus_minus(asked)}; a higher {more} in "
+        "the campaign file narrows them, and measures only the new sessions."
     )
+
+
+def plus_minus(share: float | None) -> str:
+    """A relative half width, with a decimal where it is no whole percentage; a dash for null."""
+    if share is None:
+        return percent(None)
+    digits = 0 if round(share * 100, 6).is_integer() else 1
+    return f"\u00b1\u00a0{percent(share, digits)}"
+
+
+def stopping_paragraph(summary: Summary) -> str:
+    """What an adaptive campaign asked for, what came of it, and what that costs."""
+    states = [group.state for group in summary.adaptive]
+    outcomes = (
+        (states.count("reached"), "as narrow as asked"),
+        (states.count("limit"), f"stopped by the limit of {summary.max_sessions} sessions"),
+        (states.count("unfinished"), "unfinished"),
+    )
+    return (
+        f"After session {summary.sessions} and every later one, the cells of a row of the table got another "
+        f"session, all methods together, while an interval of theirs was wider than "
+        f"{plus_minus(summary.asked_half_width)}, up to session {summary.max_sessions}. Of "
+        f"{count(len(states), 'row')}, {'; '.join(f'{how}: {num}' for num, how in outcomes if num)}. A rule "
+        "that looks at the data before it stops tends to stop where the interval came out narrow by "
+        "chance, so these intervals can hold the truth somewhat less often than 95\u00a0%."
+    )
+
+
+def stopped_by(summary: Summary, group: AdaptiveGroup) -> str:
+    """Why a group has no further session."""
+    return {
+        "reached": "as narrow as asked",
+        "limit": f"the limit of {summary.max_sessions} sessions",
+        "unfinished": "unfinished, a result is missing",
+    }[group.state]
 
 
 def workload_sentence(summary: Summary, setting: Setting, workload: str) -> str | None:

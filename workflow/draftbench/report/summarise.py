@@ -11,9 +11,11 @@ from draftbench.report.compare import comparisons
 from draftbench.report.environment import shared_and_different
 from draftbench.report.gaps import gaps_of
 from draftbench.report.group import CellIndex
-from draftbench.report.load import LoadedCampaign, load_results
+from draftbench.report.load import LoadedCampaign
 from draftbench.report.outputs import count_exactness, output_pairs
 from draftbench.report.pooled import acceptances, load_points, turn_points
+from draftbench.report.results import load_results
+from draftbench.report.sessions import asked_half_width
 from draftbench.report.summary import CellRow, Counts, Exactness, Summary, WorkloadInfo
 from draftbench.report.tables import cells_csv, requests_csv
 
@@ -47,7 +49,7 @@ def summarise(
     loaded = load_results(
         campaign_json, specs_json, results, is_partial=is_partial, client_sha256=client_sha256
     )
-    index = CellIndex.of(loaded)
+    index = CellIndex.of(loaded.campaign, loaded.cells)
     pairs = list(output_pairs(index))
     is_ours = loaded.campaign.engine.kind == "embedded"
     gaps = gaps_of(pairs, loaded.campaign, results, can_measure=can_measure_gaps and is_ours)
@@ -72,6 +74,9 @@ def _summary(
         engine_versions=sorted({result.identity.engine_version for result in results}),
         api=campaign.api,
         sessions=campaign.sessions,
+        max_sessions=campaign.session_limit,
+        asked_half_width=asked_half_width(campaign),
+        adaptive=loaded.adaptive,
         repeats=campaign.repeats,
         seed=campaign.seed,
         is_partial=is_partial,

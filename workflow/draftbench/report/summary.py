@@ -12,6 +12,7 @@ from draftbench.records import StrictModel
 
 Kind = Literal["single", "agentic", "concurrency"]
 Mark = str | None
+State = Literal["reached", "limit", "unfinished"]
 
 
 class MethodInfo(StrictModel):
@@ -66,6 +67,21 @@ class Comparison(StrictModel):
     mark: Mark
     reason: str | None = Field(description="a sentence where there is a mark or a session is left out")
     num_excluded_sessions: int
+
+
+class AdaptiveGroup(StrictModel):
+    """How many sessions the data asked for, of the cells that got them together."""
+
+    model: str
+    tp: int
+    workloads: list[str]
+    num_sessions: int
+    half_width: float | None = Field(
+        description="of the widest interval, relative; null where a comparison has none"
+    )
+    state: State = Field(
+        description="every interval is as narrow as asked, the limit ended it, or a result is missing"
+    )
 
 
 class CellRow(StrictModel):
@@ -193,7 +209,10 @@ class Summary(StrictModel):
     engine: str
     engine_versions: list[str]
     api: str
-    sessions: int
+    sessions: int = Field(description="starts of a service before the data are looked at")
+    max_sessions: int = Field(description="starts of a service at most")
+    asked_half_width: float = Field(description="of an interval, relative")
+    adaptive: list[AdaptiveGroup]
     repeats: int
     seed: int
     is_partial: bool

@@ -8,7 +8,15 @@ from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.measures import present
 from draftbench.report.notes import table_note
 from draftbench.report.plots.base import settings
-from draftbench.report.summary import Acceptance, CellRow, Comparison, Exactness, Summary, TurnPoint
+from draftbench.report.summary import (
+    Acceptance,
+    AdaptiveGroup,
+    CellRow,
+    Comparison,
+    Exactness,
+    Summary,
+    TurnPoint,
+)
 from draftbench.report.tex import Raw, count, number, significant, tex
 from draftbench.stats.quantiles import median
 
@@ -83,6 +91,18 @@ class View:
     def interval_paragraph(self) -> str:
         """What the campaign's number of sessions lets the report say."""
         return prose.interval_paragraph(self.summary)
+
+    def stopping_paragraph(self) -> str:
+        """How the data decided on the number of sessions."""
+        return prose.stopping_paragraph(self.summary)
+
+    def stopped_by(self, group: AdaptiveGroup) -> str:
+        """Why a group has no further session."""
+        return prose.stopped_by(self.summary, group)
+
+    def widest(self, group: AdaptiveGroup) -> str:
+        """Half width of a group's widest interval."""
+        return prose.plus_minus(group.half_width)
 
     def overall(self, setting: Setting) -> list[Comparison]:
         """Comparisons over all single requests, best first."""
