@@ -1,24 +1,27 @@
 """Each measuring client behind one interface: measure these prompts, so many in flight, print what you saw.
 
-    python benchmarks/client_overhead_drivers.py draftbench-chat --base-url URL --streams 8 --prompts a.json
+    python benchmarks/client_overhead_drivers.py draftbench-chat --base-url URL --loads a.json b.json
+    python benchmarks/client_overhead_drivers.py guidellm-chat --version
 
-Runs in the environment of the client it drives; only `draftbench-*` needs draftbench. The last line of
-standard output is a JSON list with a list for each prompt file, and in it for each prompt
-`{"ttft_s": ..., "gaps_s": [...], "error": ...}`.
+Runs in the environment of the client it drives; only `draftbench-*` needs draftbench. A load is a JSON object
+`{"num_streams": ..., "prompts": [{"text": ..., "tokens": ...}]}`. The last line of standard output is a JSON
+list with a list for each load, and in it for each prompt
+`{"ttft_s": ..., "gaps_s": [...], "span_s": ..., "error": ...}`: gaps are null where the client keeps none,
+the span is from first token to last. `--version` prints the version once what is driven has been imported.
 """
 
 import argparse
 import asyncio
+import gc
 import importlib
+import importlib.metadata
+import itertools
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 PRIORITY = 10
-TOKENIZER = "./tokenizer"  # of aiperf: a folder in the working directory, it takes no absolute path
 PATHS = {
     "generate": "/generate",
     "chat": "/v1/chat/completions",
@@ -37,6 +40,11 @@ SGLANG_ARGUMENTS = {
     **dict.fromkeys(("cache_report", "print_requests", "plot_throughput"), False),
     **dict.fromkeys(("header", "token_ids_logprob"), None),
 }
+
+
+def outcome(ttft_s, gaps_s, error=None):
+    """What a client saw of one request."""
+    return {"ttft_s": ttft_s, "gaps_s": gaps_s, "span_s": sum(gaps_s), "error": error}
 
 
 def run_draftbench(api, base_url, prompts, num_streams):
@@ -60,7 +68,7 @@ def run_draftbench(api, base_url, prompts, num_streams):
     records = load.run_closed_loop(
         plans, num_streams, lambda plan: measure_request(plan, base_url, limits), load.InFlight()
     )
-    return [{"ttft_s": r.ttft_s, "gaps_s": chunk_gaps_s(r.chunks), "error": r.error} for r in records]
+    return [outcome(record.ttft_s, chunk_gaps_s(record.chunks), record.error) for record in records]
 
 
 def run_sglang(api, base_url, prompts, num_streams):
@@ -77,7 +85,7 @@ def run_sglang(api, base_url, prompts, num_streams):
             extra_request_body={},
             **common,
         )
-        return await getattr(serving, SGLANG_FUNCTIONS[api])(request)
+        return _output_outcome(await getattr(serving, SGLANG_FUNCTIONS[api])(request))
 
     return asyncio.run(_closed_loop(call, prompts, num_streams))
 
@@ -96,11 +104,93 @@ def run_vllm(api, base_url, prompts, num_streams):
                 request = functions.RequestFuncInput(
                     prompt=prompt["text"], output_len=prompt["tokens"], **common
                 )
-                return await send(request, session=session)
+                return _output_outcome(await send(request, session=session))
 
             return await _closed_loop(call, prompts, num_streams)
 
     return asyncio.run(run())
+
+
+def run_aiperf(api, base_url, prompts, num_streams):
+    """The inference client of aiperf's worker, on the event loop and without garbage collection as there."""
+    models = importlib.import_module("aiperf.common.models")
+    endpoints = importlib.import_module("aiperf.common.models.model_endpoint_info")
+    inference_client = importlib.import_module("aiperf.workers.inference_client")
+    model_endpoint = endpoints.ModelEndpointInfo(
+        models={"models": [{"name": "target"}], "model_selection_strategy": "round_robin"},
+        endpoint={"type": api, "base_urls": [base_url], "streaming": True, "use_server_token_count": True},
+    )
+
+    async def run():
+        client = inference_client.InferenceClient(model_endpoint, "worker")
+        await client.initialize()
+        await client.start()
+        numbers = itertools.count()
+
+        async def call(prompt):
+            number = next(numbers)
+            texts = [models.Text(contents=[prompt["text"]])]
+            names = dict.fromkeys(("conversation_id", "x_request_id", "x_correlation_id"), f"r{number}")
+            request = models.RequestInfo(
+                model_endpoint=model_endpoint,
+                credit_num=number,
+                credit_phase="profiling",
+                turn_index=0,
+                turns=[models.Turn(role="user", texts=texts, max_tokens=prompt["tokens"])],
+                **names,
+            )
+            record = await client.send_request(request)
+            parsed = client.endpoint.extract_response_data(record)  # the worker does so between streams, too
+            times_s = [record.start_perf_ns / 1e9, *(one.perf_ns / 1e9 for one in parsed if one.data)]
+            if record.error or len(times_s) == 1:
+                return outcome(None, [], str(record.error or "no response with data"))
+            gaps_s = [after - before for before, after in itertools.pairwise(times_s)]
+            return outcome(gaps_s[0], gaps_s[1:])
+
+        try:
+            return await _closed_loop(call, prompts, num_streams)
+        finally:
+            await client.stop()
+
+    gc.collect()
+    gc.disable()
+    return importlib.import_module("uvloop").run(run())
+
+
+def run_guidellm(api, base_url, prompts, num_streams):
+    """The HTTP backend of guidellm's worker; it keeps the first and the last time of a stream, so no gaps."""
+    schemas = importlib.import_module("guidellm.schemas")
+    make_backend = importlib.import_module("guidellm.backends").OpenAIHTTPBackend
+    make_arguments = importlib.import_module("guidellm.schemas.backends").OpenAIHTTPBackendArgs
+
+    async def run():
+        backend = make_backend(make_arguments(target=base_url, model="target", request_format=PATHS[api]))
+        await backend.process_startup()
+
+        async def call(prompt):
+            request = schemas.GenerationRequest(
+                columns={"text_column": [prompt["text"]]},
+                output_metrics=schemas.UsageMetrics(text_tokens=prompt["tokens"]),
+            )
+            info = schemas.RequestInfo()
+            async for _ in backend.resolve(request, info):
+                pass
+            times = info.timings
+            first_s = times.first_token_iteration
+            span_s = times.last_token_iteration - first_s
+            return {"ttft_s": first_s - times.request_start, "gaps_s": None, "span_s": span_s, "error": None}
+
+        try:
+            return await _closed_loop(call, prompts, num_streams)
+        finally:
+            await backend.process_shutdown()
+
+    return asyncio.run(run())  # on uvloop, which importing guidellm installs
+
+
+def _output_outcome(output):
+    """From the outputs of sglang and vllm."""
+    return outcome(output.ttft, list(output.itl), None if output.success else str(output.error)[-300:])
 
 
 async def _closed_loop(call, prompts, num_streams):
@@ -110,42 +200,27 @@ async def _closed_loop(call, prompts, num_streams):
     async def work():
         while queue:
             index, prompt = queue.pop(0)
-            output = await call(prompt)
-            error = None if output.success else str(output.error)[-300:]
-            results[index] = {"ttft_s": output.ttft, "gaps_s": list(output.itl), "error": error}
+            results[index] = await call(prompt)
 
     await asyncio.gather(*(work() for _ in range(num_streams)))
     return results
 
 
-def run_aiperf(api, base_url, prompts, num_streams):
-    """The command `aiperf profile`; needs a folder `tokenizer` in the working directory."""
-    with tempfile.TemporaryDirectory() as folder:
-        inputs = Path(folder) / "inputs.jsonl"
-        inputs.write_text("".join(json.dumps({"text": prompt["text"]}) + "\n" for prompt in prompts))
-        command = [
-            *(str(Path(sys.executable).with_name("aiperf")), "profile", "-m", "target", "-u", base_url),
-            *("--endpoint-type", api, "--streaming", "--ui", "none", "--export-level", "raw"),
-            *("--input-file", str(inputs), "--custom-dataset-type", "single_turn"),
-            *("--concurrency", str(num_streams), "--request-count", str(len(prompts))),
-            *("--tokenizer", TOKENIZER, "--use-server-token-count", "--artifact-dir", folder),
-        ]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        sessions = json.loads((Path(folder) / "inputs.json").read_text())["data"]
-        lines = (Path(folder) / "profile_export.jsonl").read_text().splitlines()
-    texts = {session["session_id"]: session["payloads"][0]["messages"][0]["content"] for session in sessions}
-    seen = {}
-    for record in map(json.loads, lines):
-        metrics = record["metrics"]
-        gaps = [value / 1000 for value in metrics["inter_chunk_latency"]["value"]]
-        first = metrics["time_to_first_token"]["value"] / 1000
-        text = texts[record["metadata"]["conversation_id"]]
-        seen[text] = {"ttft_s": first, "gaps_s": gaps, "error": None}
-    missing = {"ttft_s": None, "gaps_s": None, "error": "no record in its export"}
-    return [seen.get(prompt["text"], missing) for prompt in prompts]
-
-
-RUNNERS = {"draftbench": run_draftbench, "sglang": run_sglang, "vllm": run_vllm, "aiperf": run_aiperf}
+RUNNERS = {
+    "draftbench": run_draftbench,
+    "sglang": run_sglang,
+    "vllm": run_vllm,
+    "aiperf": run_aiperf,
+    "guidellm": run_guidellm,
+}
+# What each runner needs most: where it is not to be imported, there is nothing to drive.
+MODULES = {
+    "draftbench": "draftbench.client.stream",
+    "sglang": "sglang.benchmark.serving",
+    "vllm": "vllm.benchmarks.lib.endpoint_request_func",
+    "aiperf": "aiperf.workers.inference_client",
+    "guidellm": "guidellm.backends",
+}
 
 
 def main():
@@ -153,22 +228,23 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "client", help="<tool>-<api>: draftbench, sglang, vllm, aiperf; generate, chat, completions"
-    )
-    parser.add_argument("--base-url", required=True)
-    parser.add_argument("--streams", type=int, required=True)
-    parser.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSON lists of {text, tokens}")
+    parser.add_argument("client", help=f"<tool>-<api>: {', '.join(RUNNERS)}; {', '.join(PATHS)}")
+    parser.add_argument("--base-url")
+    parser.add_argument("--loads", type=Path, nargs="+", default=[])
+    parser.add_argument("--version", action="store_true", help="print the client's version and end")
     parser.add_argument("--realtime", action="store_true", help="run under a real-time scheduler")
     arguments = parser.parse_args()
     tool, api = arguments.client.split("-")
-    runs = [json.loads(path.read_text()) for path in arguments.prompts]
-    RUNNERS[tool](
-        api, arguments.base_url, runs[0][:1], 1
-    )  # imports and first uses are no part of a measurement
-    if arguments.realtime and tool != "aiperf":  # a process of aiperf's spins, and would take the whole core
+    importlib.import_module(MODULES[tool])
+    if arguments.version:
+        print("\n" + importlib.metadata.version(tool))
+        return 0
+    loads = [json.loads(path.read_text()) for path in arguments.loads]
+    # Imports and first uses are no part of a measurement.
+    RUNNERS[tool](api, arguments.base_url, loads[0]["prompts"][:1], 1)
+    if arguments.realtime:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
-    results = [RUNNERS[tool](api, arguments.base_url, prompts, arguments.streams) for prompts in runs]
+    results = [RUNNERS[tool](api, arguments.base_url, one["prompts"], one["num_streams"]) for one in loads]
     print("\n" + json.dumps(results))
     return 0
 
