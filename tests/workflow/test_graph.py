@@ -103,6 +103,18 @@ def test_services_start_in_the_plans_random_order(measured):
     assert stored == plan.order
 
 
+def test_models_take_turns_session_by_session(workspace):
+    campaign = small_campaign() | {"sessions": 2}
+    campaign["methods"] = {"ar": campaign["methods"]["ar"]}
+    campaign["workloads"] = {"short": campaign["workloads"]["short"]}
+    campaign["models"]["twin"] = campaign["models"]["tiny"]
+    workspace.configure(campaign)
+    assert workspace.run().code == 0
+    plan = Plan(load_campaign(campaign, "small"), workspace.path)
+    results = {cell: json.loads(workspace.result(cell).read_text()) for cell in plan.cells}
+    assert sorted(results, key=lambda cell: results[cell]["started_at"]) == list(plan.order)
+
+
 def test_a_campaign_file_replaces_the_default_one(workspace):
     (workspace.path / "other.yaml").write_text((workspace.path / "config/config.yaml").read_text())
     campaign = small_campaign()

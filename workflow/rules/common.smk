@@ -33,10 +33,10 @@ GROUPS = {group.name: group for group in groups(CAMPAIGN)}
 MODELS = list(CAMPAIGN.models)
 # Scaled down to --cores, whatever they are: a job with this many threads runs alone.
 ALL_CORES = 4096
-# Cells before starts before stages drain a service before the next starts, a model before the next is staged.
+# Cells before starts drain a service before the next starts; a model is staged when its service is next.
 # Judges before starts, so that all that ask for a session share its starts.
 MEASURE_PRIORITY, JUDGE_PRIORITY = 4_000_000, 3_000_000
-START_PRIORITY, STAGE_PRIORITY = 2_000_000, 1_000_000
+START_PRIORITY = 2_000_000
 RUN = Run(PLAN, Path(TOKENS))
 
 os.makedirs(RESULTS_DIR, exist_ok=True)
@@ -149,13 +149,13 @@ def model_token(wildcards):
 
 
 def stage_priority(wildcards):
-    """Models in the order in which their first cells are measured."""
+    """A model right before its first service: in a session's turn, not after all sessions of the others."""
     first = min(
         PLAN.service_order[s.name]
         for s in PLAN.services.values()
         if s.model == wildcards.model
     )
-    return STAGE_PRIORITY - first
+    return START_PRIORITY - first
 
 
 def start_priority(wildcards):
