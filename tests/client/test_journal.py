@@ -111,6 +111,13 @@ def test_two_kinds_of_accept_rate_are_never_mixed():
     assert (stats.accept_rate, stats.accept_rate_kind) == (None, "unknown")
 
 
+def test_a_line_that_both_kinds_explain_does_not_hide_the_others():
+    full = line(16.0, 1.0)
+    stats = summarise_journal("\n".join([line(3.2, 2.2 / 15), full]), num_draft_tokens=16)
+    assert stats.accept_rate_kind == "accepted-per-proposed"
+    assert summarise_journal(full, num_draft_tokens=16).accept_rate_kind == "unknown"
+
+
 PROBLEM_LINES = {
     "retraction": "KV cache pool is full. Retract requests. #retracted_reqs: 2, #new_tokens_gained: 40",
     "kv-full": "KV cache pool is full. Retract requests.",
@@ -180,6 +187,16 @@ def test_a_log_that_was_replaced_is_an_error(tmp_path, how):
 )
 def test_a_disagreement_above_two_percent_is_flagged(log_length, is_flagged):
     stats = summarise_journal("\n".join([line(log_length)] * 10)).model_copy(update={"coverage": 0.95})
+    records = [make_record(num_rounds=100, num_accepted_tokens=100)]
+    assert bool(validity.journal_flags(stats, records)) is is_flagged
+
+
+@pytest.mark.parametrize(("log_length", "is_flagged"), [(2.5, False), (2.6, True)])
+def test_a_window_that_reaches_beyond_the_cell_is_allowed_for(log_length, is_flagged):
+    stats = summarise_journal(
+        "\n".join([line(1.0), *[line(6.0)] * 9])
+    )  # one window moves the mean by up to 0.5
+    stats = stats.model_copy(update={"coverage": 0.95, "accept_length": log_length})
     records = [make_record(num_rounds=100, num_accepted_tokens=100)]
     assert bool(validity.journal_flags(stats, records)) is is_flagged
 

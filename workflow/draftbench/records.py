@@ -96,6 +96,9 @@ class JournalStats(StrictModel):
 
     num_lines: int
     accept_length: float | None = Field(description="token-weighted, null without accept figures")
+    window_spread: float | None = Field(
+        default=None, description="largest less smallest accept length of the log's windows"
+    )
     gen_tok_per_s: float | None
     accept_rate: float | None = Field(default=None, description="token-weighted, by `accept_rate_kind`")
     accept_rate_kind: str | None = Field(

@@ -77,15 +77,18 @@ def summarise_journal(text: str, num_draft_tokens: int | None = None) -> Journal
     windows = [(line.num_tokens, line.accept_length) for line in decode if line.num_tokens > 0]
     accepting = [(tokens, length) for tokens, length in windows if length is not None]
     speeds = [(line.num_tokens, line.values.get("gen throughput (token/s)", 0.0)) for line in decode]
-    kinds = {accept_rate_kind(line, num_draft_tokens) for line in decode if line.accept_length is not None}
+    lengths = [length for _, length in accepting]
+    told = [accept_rate_kind(line, num_draft_tokens) for line in decode if line.accept_length is not None]
+    kinds = {kind for kind in told if kind is not None}
     rates = [(line.num_tokens, line.values["accept rate"]) for line in decode if "accept rate" in line.values]
     has_one_kind = len(kinds) == 1
     return JournalStats(
         num_lines=len(decode),
         accept_length=_harmonic(accepting),
+        window_spread=max(lengths) - min(lengths) if lengths else None,
         gen_tok_per_s=_harmonic([(tokens, speed) for tokens, speed in speeds if speed > 0]),
         accept_rate=_mean(rates) if has_one_kind and accepting else None,
-        accept_rate_kind=kinds.pop() if has_one_kind else ("unknown" if kinds else None),
+        accept_rate_kind=kinds.pop() if has_one_kind else ("unknown" if told else None),
         problems=find_problems(lines),
     )
 
@@ -96,18 +99,21 @@ def num_window_tokens(text: str) -> float:
     return sum(line.num_tokens for line in decode)
 
 
-def accept_rate_kind(line: DecodeLine, num_draft_tokens: int | None) -> str:
+def accept_rate_kind(line: DecodeLine, num_draft_tokens: int | None) -> str | None:
     """Which of SGLang's two accept rates a line prints, told from its own accept length.
 
     Until April 2026 (pull request 23530) the rate was accept length / draft tokens, since then
-    accepted / (verifications x (draft tokens - 1)). Both round to two digits.
+    accepted / (verifications x (draft tokens - 1)). Both round to two digits, and near full acceptance
+    they are the same number: such a line tells nothing, None.
     """
     length, rate = line.accept_length, line.values.get("accept rate")
     if length is None or rate is None or num_draft_tokens is None or num_draft_tokens < 2:
         return "unknown"
     is_new = abs(rate - (length - 1) / (num_draft_tokens - 1)) <= 0.011
     is_old = abs(rate - length / num_draft_tokens) <= 0.011
-    if is_new == is_old:
+    if is_new and is_old:
+        return None
+    if not is_new and not is_old:
         return "unknown"
     return "accepted-per-proposed" if is_new else "emitted-per-draft-size"
 
