@@ -318,7 +318,7 @@ def stopped_by(summary: Summary, group: AdaptiveGroup) -> str:
     return {
         "reached": "as narrow as asked",
         "limit": f"the limit of {summary.max_sessions} sessions",
-        "unfinished": "unfinished, a result is missing",
+        "unfinished": "a result is missing",
     }[group.state]
 
 
