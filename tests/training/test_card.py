@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from draftbench.definitions import pooled_tau
 from draftbench.files import sha256_file
+from draftbench.records import CellResult
 
-FOLDER = Path(__file__).resolve().parents[2] / "resources/drafters/smollm2-135m-instruct-dflash"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "resources/drafters/smollm2-135m-instruct-dflash"
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +34,14 @@ def test_the_checkpoint_is_small_and_all_bf16():
 
 def test_the_page_names_the_checkpoint_by_its_hash(card):
     assert card["files"]["model.safetensors"]["sha256"][:12] in (FOLDER / "README.md").read_text()
+
+
+def test_what_sglang_measured_is_what_the_card_says(card):
+    said = card["evaluation"]["sglang"]
+    result = CellResult.model_validate_json((ROOT / said["result"]).read_bytes())
+    weights = result.identity.environment["drafter_sha256"]["model.safetensors"]
+    assert weights == card["files"]["model.safetensors"]["sha256"]
+    assert pooled_tau(result.requests) == pytest.approx(said["linear"], abs=5e-4)
+    for kind, tau in said["by_type"].items():
+        own = [request for request in result.requests if request.prompt_type == kind]
+        assert pooled_tau(own) == pytest.approx(tau, abs=5e-3)
