@@ -1,9 +1,10 @@
 """What the services ran on: what all share, where they differ, and whether two may be compared."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from draftbench.files import canonical_json
+from draftbench.files import canonical_json, sha256_text
 from draftbench.records import CellResult
 
 # Parts of an environment that change a measurement; the rest (temperatures, paths, times) may differ. So may
@@ -21,6 +22,10 @@ DECISIVE_KEYS = (
     "gpu_topology",
 )
 
+MAX_LISTED_HASHES = 6
+"""A model in more files than this is named by one hash of their hashes."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
 
 def same_environment(one: CellResult, other: CellResult) -> bool:
     """Whether two results come from the same engine, packages and hardware."""
@@ -34,20 +39,33 @@ def _fingerprint(result: CellResult) -> str:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested mappings as (dotted key, text); lists are joined, null is left out."""
+    """Nested mappings as (dotted key, text); lists are joined, null is left out, many hashes become one."""
     for key, value in sorted(values.items()):
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and _is_long_list_of_hashes(value):
+            yield name, f"{len(value)} files, SHA-256 of the list: {sha256_text(canonical_json(value))}"
+        elif isinstance(value, Mapping):
             yield from flatten(value, f"{name}.")
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            yield name, ", ".join(_item(item) for item in value)
+            yield name, _listed([_item(item) for item in value])
         elif value is not None:
             yield name, str(value)
 
 
+def _is_long_list_of_hashes(values: Mapping[str, Any]) -> bool:
+    return len(values) > MAX_LISTED_HASHES and all(_SHA256.fullmatch(str(value)) for value in values.values())
+
+
 def _item(value: Any) -> str:
     """One entry of a list: a mapping as its keys and values in a row."""
-    return " ".join(f"{key} {value[key]}" for key in value) if isinstance(value, Mapping) else str(value)
+    return ", ".join(f"{key} {value[key]}" for key in value) if isinstance(value, Mapping) else str(value)
+
+
+def _listed(items: Sequence[str]) -> str:
+    """Entries in a row; several that are all equal, such as GPUs, once with their number."""
+    if len(items) > 1 and len(set(items)) == 1:
+        return f"{len(items)} \u00d7 {items[0]}"
+    return ("; " if any(", " in item for item in items) else ", ").join(items)
 
 
 def shared_and_different(

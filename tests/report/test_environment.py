@@ -1,0 +1,35 @@
+"""The environment as the report prints it."""
+
+from draftbench.files import canonical_json, sha256_text
+from draftbench.report.environment import MAX_LISTED_HASHES, flatten
+
+
+def hashes(number):
+    return {f"model-{index:05d}.safetensors": sha256_text(str(index)) for index in range(number)}
+
+
+def test_few_hashes_stand_each_and_many_become_one_hash_of_their_list():
+    few, many = hashes(MAX_LISTED_HASHES), hashes(MAX_LISTED_HASHES + 1)
+    assert dict(flatten({"target_sha256": few})) == {f"target_sha256.{name}": few[name] for name in few}
+    digest = sha256_text(canonical_json(many))
+    assert dict(flatten({"target_sha256": many})) == {
+        "target_sha256": f"{MAX_LISTED_HASHES + 1} files, SHA-256 of the list: {digest}"
+    }
+
+
+def test_one_other_file_changes_the_hash_of_the_list():
+    many = hashes(9)
+    assert list(flatten({"x": many})) != list(flatten({"x": many | {"model-00003.safetensors": "0" * 64}}))
+
+
+def test_a_long_mapping_of_other_values_is_not_folded():
+    versions = {f"package-{index}": f"1.{index}" for index in range(9)}
+    assert len(list(flatten({"packages": versions}))) == 9
+
+
+def test_equal_gpus_are_counted_and_different_ones_listed():
+    settings = {"power.limit": "700.00", "ecc": "Enabled"}
+    assert dict(flatten({"gpus": ["A, 80 GB"] * 8})) == {"gpus": "8 \u00d7 A, 80 GB"}
+    assert dict(flatten({"gpus": ["A, 80 GB", "B, 40 GB"]})) == {"gpus": "A, 80 GB; B, 40 GB"}
+    assert dict(flatten({"gpu_settings": [settings]})) == {"gpu_settings": "power.limit 700.00, ecc Enabled"}
+    assert dict(flatten({"gpu_indices": [0, 1]})) == {"gpu_indices": "0, 1"}
