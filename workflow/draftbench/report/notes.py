@@ -30,7 +30,7 @@ def _note(rows: Sequence[Comparison], each: str, interval: str, further: Sequenc
         notes.append("One session has no interval.")
     notes += further
     if any(row.num_excluded_sessions for row in rows):
-        notes.append("\u2020: fewer sessions than planned, the others failed.")
+        notes.append("\u2020: fewer sessions than planned, the others failed or were not run.")
     if any(row.mark for row in rows):
         notes.append("Words in red: no number, see the appendix.")
     return " ".join(notes)
