@@ -10,6 +10,6 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 # PYTHON may itself belong to a virtual environment, whose packages a nested one does not see.
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$packages/host.pth"
-"$venv/bin/python" -m pip install -q --no-index --no-deps --ignore-installed --disable-pip-version-check "$wheels"/*.whl
+"$venv/bin/python" -m pip install -q --no-compile --no-index --no-deps --ignore-installed --disable-pip-version-check "$wheels"/*.whl
 echo "$here/workflow" >"$packages/draftbench.pth"
 "$venv/bin/python" -c 'import draftbench, numpy, snakemake, torch; print("snakemake", snakemake.__version__, "torch", torch.__version__)'

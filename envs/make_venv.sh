@@ -20,5 +20,6 @@ if ! "$python" -c 'import ensurepip' 2>/dev/null; then
 fi
 "$python" -m venv "$venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-"$venv/bin/python" -m pip install -q -c "$here/lock.txt" -r "$here/pipeline.txt" -r "$here/engine.txt" -r "$here/dev.txt"
+# Not compiled in advance: most modules, of torch above all, are never imported, and the others are compiled then.
+"$venv/bin/python" -m pip install -q --no-compile -c "$here/lock.txt" -r "$here/pipeline.txt" -r "$here/engine.txt" -r "$here/dev.txt"
 "$venv/bin/python" -m pip install -q --no-deps -e "$here/.."
