@@ -16,7 +16,7 @@ from draftbench.report.outputs import count_exactness, output_pairs
 from draftbench.report.pooled import acceptances, load_points, turn_points
 from draftbench.report.results import load_results
 from draftbench.report.sessions import asked_half_width
-from draftbench.report.summary import CellRow, Counts, Exactness, Summary, WorkloadInfo
+from draftbench.report.summary import CellRow, Counts, Exactness, ModelInfo, Summary, WorkloadInfo
 from draftbench.report.tables import cells_csv, requests_csv
 
 
@@ -81,7 +81,7 @@ def _summary(
         seed=campaign.seed,
         is_partial=is_partial,
         baseline=index.baseline,
-        models={name: _sources(campaign, name) for name in campaign.models},
+        models={name: _model(campaign, name) for name in campaign.models},
         tps=list(campaign.tp),
         methods=[method_info(name, campaign) for name in campaign.methods],
         workloads=[_workload(campaign, name, results) for name in campaign.workloads],
@@ -102,12 +102,15 @@ def _summary(
     )
 
 
-def _sources(campaign: Campaign, name: str) -> dict[str, str]:
-    model = campaign.models[name]
-    return {
-        "target": _source(model.target),
-        "drafter": _source(model.drafter) if model.drafter else "none",
-    }
+def _model(campaign: Campaign, name: str) -> ModelInfo:
+    target, drafter = campaign.models[name].target, campaign.models[name].drafter
+    return ModelInfo(
+        target=_source(target),
+        drafter=_source(drafter) if drafter else "none",
+        scale_to=target.scale_to,
+        target_bytes=target.size_bytes,
+        drafter_bytes=drafter.size_bytes if drafter else None,
+    )
 
 
 def _source(source: Source) -> str:

@@ -15,6 +15,18 @@ Mark = str | None
 State = Literal["reached", "limit", "unfinished"]
 
 
+class ModelInfo(StrictModel):
+    """Where a target and its drafter come from, and what was made of them."""
+
+    target: str
+    drafter: str
+    scale_to: dict[str, int] | None = Field(
+        description="shape of the target's cost-scaled replica; null: the model itself"
+    )
+    target_bytes: int | None = Field(description="when staged; null: not stated")
+    drafter_bytes: int | None
+
+
 class MethodInfo(StrictModel):
     """A method as the report names it."""
 
@@ -217,7 +229,7 @@ class Summary(StrictModel):
     seed: int
     is_partial: bool
     baseline: str | None
-    models: dict[str, dict[str, str]] = Field(description="model -> {target, drafter}: sources")
+    models: dict[str, ModelInfo]
     tps: list[int]
     methods: list[MethodInfo]
     workloads: list[WorkloadInfo]

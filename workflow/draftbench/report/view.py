@@ -8,12 +8,14 @@ from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.measures import present
 from draftbench.report.notes import table_note
 from draftbench.report.plots.base import settings
+from draftbench.report.replicas import replica_sentence, replicas, shape_text
 from draftbench.report.summary import (
     Acceptance,
     AdaptiveGroup,
     CellRow,
     Comparison,
     Exactness,
+    ModelInfo,
     Summary,
     TurnPoint,
 )
@@ -71,6 +73,18 @@ class View:
     def setting_title(self, setting: Setting) -> str:
         """The same as a heading."""
         return self.setting_name(setting).removeprefix(", ")
+
+    def replicas(self) -> list[str]:
+        """Names of the cost-scaled replicas."""
+        return replicas(self.summary)
+
+    def replica_sentence(self, model: str) -> str | None:
+        """What a replica is; None for a model that is none."""
+        return replica_sentence(self.summary, model)
+
+    def shape_text(self, model: ModelInfo) -> str:
+        """The shape whose cost a replica has."""
+        return shape_text(model)
 
     def recommendation(self, setting: Setting) -> str:
         """Which method to deploy."""
