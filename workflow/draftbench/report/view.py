@@ -7,7 +7,7 @@ from draftbench.report import prose
 from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.measures import present
 from draftbench.report.notes import table_note
-from draftbench.report.plots.base import settings
+from draftbench.report.plots.base import settings, unmeasured_settings
 from draftbench.report.replicas import replica_sentence, replicas, shape_text
 from draftbench.report.summary import (
     Acceptance,
@@ -15,6 +15,7 @@ from draftbench.report.summary import (
     CellRow,
     Comparison,
     Exactness,
+    LoadPoint,
     ModelInfo,
     Summary,
     TurnPoint,
@@ -46,7 +47,7 @@ class View:
 
     Attributes:
         summary: the numbers.
-        settings: (model, TP) pairs in the campaign's order.
+        settings: (model, TP) pairs with a result or a recorded failure, in the campaign's order.
     """
 
     def __init__(self, summary: Summary, figures: FigureList) -> None:
@@ -73,6 +74,11 @@ class View:
     def setting_title(self, setting: Setting) -> str:
         """The same as a heading."""
         return self.setting_name(setting).removeprefix(", ")
+
+    def unmeasured_sentence(self) -> str | None:
+        """Which settings stand nowhere else, because nothing of them has been run."""
+        names = [self.setting_title(setting) for setting in unmeasured_settings(self.summary)]
+        return f"Not measured yet: {'; '.join(names)}." if names else None
 
     def replicas(self) -> list[str]:
         """Names of the cost-scaled replicas."""
@@ -292,6 +298,22 @@ class View:
         """The cells of all sessions."""
         place = (setting, method, workload)
         return [row for row in self.summary.cells if ((row.model, row.tp), row.method, row.workload) == place]
+
+    def cells_with_a_record(self) -> list[CellRow]:
+        """The cells with a result or a recorded failure."""
+        return [row for row in self.summary.cells if row.state != "not run"]
+
+    def cells_not_run(self) -> list[tuple[str, list[str]]]:
+        """Services with the workloads of which there is neither a result nor a failure."""
+        found: dict[str, list[str]] = {}
+        for row in self.summary.cells:
+            if row.state == "not run":
+                found.setdefault(row.cell.removesuffix(f".{row.workload}"), []).append(row.workload)
+        return list(found.items())
+
+    def loads_of(self, setting: Setting) -> list[LoadPoint]:
+        """The concurrency workloads of a setting, method by method."""
+        return [row for row in self.summary.loads if (row.model, row.tp) == setting]
 
     def median_of(self, setting: Setting, method: str, workload: str, field: str) -> float | None:
         """Median over sessions of a cell's own median, such as `ttft_median_s`."""

@@ -27,8 +27,15 @@ class Plot:
 
 
 def settings(summary: Summary) -> list[Setting]:
-    """(model, TP) pairs with a cell, in the campaign's order."""
-    return list(dict.fromkeys((row.model, row.tp) for row in summary.cells))
+    """(model, TP) pairs with a result or a recorded failure, in the campaign's order."""
+    return list(dict.fromkeys((row.model, row.tp) for row in summary.cells if row.state != "not run"))
+
+
+def unmeasured_settings(summary: Summary) -> list[Setting]:
+    """(model, TP) pairs of which nothing has been run yet."""
+    measured = settings(summary)
+    planned = dict.fromkeys((row.model, row.tp) for row in summary.cells)
+    return [setting for setting in planned if setting not in measured]
 
 
 def comparisons(summary: Summary, setting: Setting, workload: str | None) -> dict[str, Comparison]:

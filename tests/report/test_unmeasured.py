@@ -1,0 +1,66 @@
+"""A partial report names what has not been run, and shows no tables of dashes for it."""
+
+from pathlib import Path
+
+import pytest
+from synthetic import Shape, campaign_values
+
+from draftbench.config import Campaign, cells
+from draftbench.report.draw import FigureList, draw_figures
+from draftbench.report.typeset import render
+from draftbench.report.view import View
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "report"
+MODELS = ("large", "small")
+NO_FIGURES = FigureList(figures=[])
+
+
+def cells_of(model):
+    campaign = Campaign.model_validate(campaign_values(budgets=(), models=MODELS))
+    return [cell for cell in cells(campaign) if cell.service.model == model]
+
+
+@pytest.fixture
+def unmeasured(summarised):
+    """Only the second model has been run, but for one cell."""
+    missing = frozenset(cell.name for cell in cells_of("large")) | {"small-tp1-dflash.concurrency-8"}
+    return summarised(Shape(missing=missing), is_partial=True, budgets=(), models=MODELS)
+
+
+def test_a_model_without_a_result_is_named_and_has_no_tables(unmeasured):
+    view = View(unmeasured, NO_FIGURES)
+    assert view.settings == [("small", 1)]
+    source = render(unmeasured, NO_FIGURES, TEMPLATES)
+    assert source.count("Not measured yet: large.") == 5
+    assert "Latency in ms,{} small" in source
+    assert "Latency in ms,{} large" not in source
+    assert "Concurrency,{} large" not in source
+
+
+def test_cells_that_were_not_run_are_listed_by_service(unmeasured):
+    workloads = [cell.workload for cell in cells_of("large") if cell.service.method == "ar"]
+    listed = View(unmeasured, NO_FIGURES).cells_not_run()
+    assert listed == [
+        ("large-tp1-ar", workloads),
+        ("large-tp1-dflash", workloads),
+        ("small-tp1-dflash", ["concurrency-8"]),
+    ]
+    shown = {row.cell for row in View(unmeasured, NO_FIGURES).cells_with_a_record()}
+    assert shown == {cell.name for cell in cells_of("small")} - {"small-tp1-dflash.concurrency-8"}
+
+
+def test_a_model_whose_cells_failed_keeps_its_place_with_the_reasons(summarised):
+    failures = {cell.name: ("oom", "out of memory") for cell in cells_of("large")}
+    summary = summarised(Shape(failures=failures), is_partial=True, budgets=(), models=MODELS)
+    assert View(summary, NO_FIGURES).settings == [("large", 1), ("small", 1)]
+    source = render(summary, NO_FIGURES, TEMPLATES)
+    assert "Not measured yet" not in source
+    assert source.count("out of memory") >= len(failures)
+
+
+def test_the_first_measured_model_has_its_figure_in_the_summary(unmeasured, tmp_path):
+    (tmp_path / "summary.json").write_text(unmeasured.model_dump_json())
+    figures = draw_figures(tmp_path / "summary.json", tmp_path / "figures").figures
+    (headline,) = [figure for figure in figures if figure.name.startswith("headline")]
+    assert headline.section == "summary"
+    assert "small" in headline.caption
