@@ -73,8 +73,7 @@ class KVCache:
             path: scratch rows to keep, counted from the first one, strictly increasing.
         """
         start = self.lengths[slot]
-        if path != list(range(len(path))):
-            index = torch.tensor(path, device=self.rows.device) + start
-            kept = self.rows[slot].index_select(3, index)
-            self.rows[slot, :, :, :, start : start + len(path)] = kept
+        for place, row in enumerate(path):
+            if place != row:  # always below it, so no row is overwritten before it has moved
+                self.rows[slot, :, :, :, start + place] = self.rows[slot, :, :, :, start + row]
         self.lengths[slot] = start + len(path)

@@ -1,21 +1,18 @@
 """What is proposed to the target: nothing, DFlash's block, or DDTree's tree."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from draftbench.engine.drafter import Drafter
 from draftbench.engine.sampling import most_probable
 from draftbench.engine.sequence import Sequence
-from draftbench.engine.tree import DraftTree, build_tree, make_chain
+from draftbench.engine.tree import DraftTree, Marginal, build_tree, make_chain
 
 Algorithm = Literal["DFLASH", "DDTREE"]
-
-GROUP_SIZE = 16
-"""Vocabulary entries in a group of the two-step top-k; of 16, 32, 64 and 128 the fastest."""
 
 
 class Proposer:
@@ -50,40 +47,41 @@ class Proposer:
             blocks: list[list[int]] = most_probable(logits).tolist()
             return [make_chain([root, *block]) for root, block in zip(roots, blocks, strict=True)]
         budgets = [min(sequence.request.budget or self.budget, self.budget) for sequence in sequences]
-        log_probs, token_ids = top_marginals(logits, max(budgets))
         return [
-            build_tree(root, log_probs[i], token_ids[i], budget)
-            for i, (root, budget) in enumerate(zip(roots, budgets, strict=True))
+            build_tree(root, marginals_of(block, budget), budget)
+            for root, block, budget in zip(roots, logits, budgets, strict=True)
         ]
 
 
-def top_marginals(logits: Tensor, width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The most probable tokens per position and their log-probabilities at temperature 1.
+def marginals_of(logits: Tensor, width: int) -> Iterator[Marginal]:
+    """The most probable tokens of a block's slots, at temperature 1, best first.
+
+    On a CPU a slot is looked at when it is asked for, since few trees reach the block's end, and while
+    the slot's row is looked at it stays in the cache. A CUDA device is asked once for all slots.
 
     Args:
-        logits: [..., V].
-        width: tokens per position; no more than the vocabulary come out.
-
-    Returns:
-        log-probabilities, descending, float32, and token ids, both [..., width]. Synchronises the device.
+        logits: [block_size - 1, V], of any float dtype.
+        width: tokens per slot; no more than the vocabulary come out.
     """
-    _, token_ids = _top_k(logits.float(), min(width, logits.shape[-1]))
-    # softmax is one pass on a CPU, logsumexp takes three times as long
-    probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32).gather(-1, token_ids)
-    return probabilities.log().cpu().numpy(), token_ids.cpu().numpy()
+    if logits.is_cuda:
+        top = torch.log_softmax(logits, dim=-1, dtype=torch.float32).topk(min(width, logits.shape[-1]))
+        yield from zip(top.values.tolist(), top.indices.tolist(), strict=True)
+    else:
+        for row in logits:
+            yield _top_marginal(row.float(), width)
 
 
-def _top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`x.topk(k)` by way of the maxima of groups, in half its time on a CPU.
+def _top_marginal(logits: Tensor, width: int) -> Marginal:
+    """The `width` largest of one slot's logits [V] float32, exactly; among equals the smallest ids.
 
-    The k largest values lie in the k groups with the largest maxima. Group j holds every entry whose
-    index is j modulo the number of groups, so the maxima are taken over contiguous memory.
+    The vocabulary is cut into 8 `width` groups. The `width` largest logits are not below the `width`-th
+    largest maximum of a group, as that many groups hold one that is not; few others are not below it.
     """
-    num_groups = x.shape[-1] // GROUP_SIZE
-    if x.shape[-1] % GROUP_SIZE or num_groups < k:
-        return x.topk(k, dim=-1)
-    groups = x.view(*x.shape[:-1], GROUP_SIZE, num_groups)
-    best = groups.amax(dim=-2).topk(k, dim=-1, sorted=False).indices
-    values, places = groups.take_along_dim(best.unsqueeze(-2), dim=-1).flatten(-2).topk(k, dim=-1)
-    row = torch.div(places, k, rounding_mode="floor")
-    return values, row * num_groups + best.gather(-1, places % k)
+    row, num_groups = logits.numpy(), 8 * width
+    size = len(row) // num_groups
+    maxima = row[: size * num_groups].reshape(size, num_groups).max(axis=0) if size else row
+    floor = np.partition(maxima, -min(width, len(row)))[-min(width, len(row))]
+    token_ids = np.flatnonzero(~(row < floor))
+    token_ids = token_ids[np.argsort(-row[token_ids], kind="stable")[:width]]
+    # log_softmax takes less than half the time of logsumexp
+    return torch.log_softmax(logits, dim=0).numpy()[token_ids].tolist(), token_ids.tolist()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftbench.engine.cache import KVCache
 from draftbench.engine.drafter import Drafter
-from draftbench.engine.layers import causal_bias, tree_bias
+from draftbench.engine.layers import tree_bias
 from draftbench.engine.llama import Llama, Rows
 from draftbench.engine.profile import Profile
 from draftbench.engine.proposer import Proposer
@@ -81,7 +81,10 @@ class ModelRunner:
             drafts = self._proposer.draft(decoding)
         with profile.phase("build"):
             trees = self._proposer.build(decoding, drafts)
-            works = [self._verification(s, tree) for s, tree in zip(decoding, trees, strict=True)]
+            works = [
+                Work(sequence, tree, tree.tokens, tree.depths, range(len(tree)), is_prompt=False)
+                for sequence, tree in zip(decoding, trees, strict=True)
+            ]
             works += self._prompt_pieces([s for s in sequences if not s.has_output])
             rows, logit_rows = self._assemble(works)
         with profile.phase("verify"):
@@ -111,9 +114,6 @@ class ModelRunner:
                     f"expected {len(sequence.token_ids) - 1} committed rows of request "
                     f"{sequence.request.rid} in target and drafter, got {lengths}"
                 )
-
-    def _verification(self, sequence: Sequence, tree: DraftTree) -> Work:
-        return Work(sequence, tree, tree.tokens, tree.depths, range(len(tree)), is_prompt=False)
 
     def _prompt_pieces(self, sequences: list[Sequence]) -> list[Work]:
         works = []
@@ -145,10 +145,9 @@ class ModelRunner:
         return Rows(self._gather(token_ids), self._gather(positions), windows), self._gather(logit_rows)
 
     def _bias(self, work: Work, num_cached: int) -> Tensor | None:
-        dtype, device = self.cache.rows.dtype, self.cache.rows.device
-        if work.is_prompt:
-            return causal_bias(len(work.token_ids), num_cached, dtype, device)
-        return tree_bias(torch.from_numpy(work.tree.ancestors).to(device), num_cached, dtype)
+        ancestors = np.tri(len(work.token_ids), dtype=np.bool_) if work.is_prompt else work.tree.ancestors
+        rows = self.cache.rows
+        return tree_bias(torch.from_numpy(ancestors).to(rows.device), num_cached, rows.dtype)
 
     def _gather(self, parts: list[NDArray[np.int64]]) -> Tensor:
         return torch.from_numpy(np.concatenate(parts)).to(self.cache.rows.device)
@@ -168,15 +167,12 @@ class ModelRunner:
 def _walk(works: list[Work], logits: Tensor) -> list[Walk]:
     """Walk every tree; a piece of a prompt that is not its end has no logits and chooses nothing."""
     walks = []
-    first = 0
-    for work in works:
-        sequence, num_rows = work.sequence, len(work.logit_rows)
-        rows = logits[first : first + num_rows]
-        first += num_rows
+    parts = logits.split_with_sizes([len(work.logit_rows) for work in works])
+    for work, part in zip(works, parts, strict=True):
 
-        def choose(node: int, depth: int, sequence: Sequence = sequence, rows: Tensor = rows) -> int:
+        def choose(node: int, depth: int, sequence: Sequence = work.sequence, rows: Tensor = part) -> int:
             place = sequence.num_output_tokens + depth
             return choose_token(rows[node], sequence.request.sampling, sequence.seed, place)
 
-        walks.append(walk_tree(work.tree, choose) if num_rows else Walk([], []))
+        walks.append(walk_tree(work.tree, choose) if len(part) else Walk([], []))
     return walks

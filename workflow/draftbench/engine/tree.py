@@ -1,10 +1,15 @@
 """Draft trees: their shape, and how DDTree grows one from a drafter's marginals."""
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
+
+Marginal = tuple[list[float], list[int]]
+"""Log-probabilities of one position's most probable tokens, descending, and their token ids."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +44,14 @@ class DraftTree:
 
 def make_tree(tokens: list[int], parents: list[int]) -> DraftTree:
     """A tree from its nodes in topological order, the root first with parent -1."""
-    num_nodes = len(tokens)
-    depths = [0] * num_nodes
-    ancestors = np.eye(num_nodes, dtype=np.bool_)
-    for node in range(1, num_nodes):
-        parent = parents[node]
-        depths[node] = depths[parent] + 1
-        ancestors[node] |= ancestors[parent]
+    num_nodes, num_bytes = len(tokens), (len(tokens) + 7) // 8
+    depths, masks = [0], [1]  # a mask has bit i where node i is an ancestor or the node itself
+    for node, parent in enumerate(parents[1:], start=1):
+        depths.append(depths[parent] + 1)
+        masks.append(masks[parent] | 1 << node)
+    packed = np.frombuffer(b"".join(mask.to_bytes(num_bytes, "little") for mask in masks), np.uint8)
+    rows = packed.reshape(num_nodes, num_bytes)
+    ancestors = np.unpackbits(rows, axis=1, count=num_nodes, bitorder="little").view(np.bool_)
     return DraftTree(np.array(tokens), np.array(parents), np.array(depths), ancestors)
 
 
@@ -56,9 +62,7 @@ def make_chain(tokens: list[int]) -> DraftTree:
     return DraftTree(np.array(tokens), order - 1, order, np.tri(num_nodes, dtype=np.bool_))
 
 
-def build_tree(
-    root: int, log_probs: NDArray[np.float32], token_ids: NDArray[np.int64], budget: int
-) -> DraftTree:
+def build_tree(root: int, marginals: Iterable[Marginal], budget: int) -> DraftTree:
     """The `budget` most probable prefixes under the product of a block's marginals.
 
     Under that product the expected number of accepted draft tokens of a tree is the sum of its nodes'
@@ -71,27 +75,29 @@ def build_tree(
 
     Args:
         root: the last emitted token.
-        log_probs: log-marginals per position, descending, [depth, K] float32.
-        token_ids: the tokens that they belong to, [depth, K]; ranks beyond K are not considered, which
-            changes nothing where K >= budget.
+        marginals: of the positions, in their order; one is taken only when the tree reaches it. Ranks that
+            it lacks are not considered, which changes nothing where it has `budget`.
         budget: nodes without the root; fewer come out where fewer prefixes exist.
 
     Source: DDTree, arXiv 2604.12989, propositions 1 and 2 and lemma 1.
     """
-    marginals, ids = log_probs.tolist(), token_ids.tolist()
-    depth, width = log_probs.shape
+    unread = iter(marginals)
+    levels = [next(unread)]
     tokens, parents, scores = [root], [-1], [0.0]
-    heap: list[tuple[float, tuple[int, ...], int]] = [(-marginals[0][0], (0,), 0)]
+    heap: list[tuple[float, tuple[int, ...], int]] = [(-levels[0][0][0], (0,), 0)]
     while heap and len(tokens) <= budget:
         cost, ranks, parent = heapq.heappop(heap)
         level, rank = len(ranks), ranks[-1]
+        log_probs, token_ids = levels[level - 1]
         node = len(tokens)
-        tokens.append(ids[level - 1][rank])
+        tokens.append(token_ids[rank])
         parents.append(parent)
         scores.append(-cost)
-        if rank + 1 < width:
-            sibling = scores[parent] + marginals[level - 1][rank + 1]
+        if rank + 1 < len(token_ids):
+            sibling = scores[parent] + log_probs[rank + 1]
             heapq.heappush(heap, (-sibling, (*ranks[:-1], rank + 1), parent))
-        if level < depth:
-            heapq.heappush(heap, (cost - marginals[level][0], (*ranks, 0), node))
+        if level == len(levels) and node < budget:
+            levels.extend(islice(unread, 1))
+        if level < len(levels):
+            heapq.heappush(heap, (cost - levels[level][0][0], (*ranks, 0), node))
     return make_tree(tokens, parents)

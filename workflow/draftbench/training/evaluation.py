@@ -12,7 +12,8 @@ from draftbench.training.heldout import Drafts, walk_rounds
 
 def tree_emitted(draft: Drafts, position: int, budget: int) -> int:
     """Tokens that a DDTree round of `budget` nodes emits from `position`, the bonus included."""
-    children = build_tree(-1, draft.logp[position], draft.tokens[position], budget).children()
+    marginals = zip(draft.logp[position].tolist(), draft.tokens[position].tolist(), strict=True)
+    children = build_tree(-1, marginals, budget).children()
     node, depth = 0, 0
     while depth < draft.tokens.shape[1]:
         child = children[node].get(int(draft.ids[position + depth]))
