@@ -106,7 +106,7 @@ class Drafter:
         hidden = self._target.embedding[tokens.flatten()]
         for index, layer in enumerate(self._layers):
             heads = self._project(layer, layer.input_norm(hidden), table)
-            hidden = layer.feed_forward(hidden + layer.out(attend(heads, windows, index)))
+            hidden = layer.feed_forward(layer.out(attend(heads, windows, index)).add_(hidden))
         drafted = hidden.view(len(slots), size, -1)[:, 1:].flatten(0, 1)
         return self._target.head(self._norm(drafted)).view(len(slots), size - 1, -1)
 

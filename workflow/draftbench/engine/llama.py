@@ -61,7 +61,7 @@ class DecoderLayer:
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """The residual stream [M, E] after the layer's second half."""
         gate, up = self.gate_up(self.post_norm(hidden)).chunk(2, dim=-1)
-        return hidden + self.down(functional.silu(gate) * up)
+        return self.down(functional.silu(gate).mul_(up)).add_(hidden)
 
 
 class Llama:
@@ -114,7 +114,7 @@ class Llama:
         table = self._rotary.at(rows.positions)
         features = []
         for index, layer in enumerate(self._layers):
-            hidden = hidden + self._attention(index, layer.input_norm(hidden), rows.windows, table)
+            hidden = self._attention(index, layer.input_norm(hidden), rows.windows, table).add_(hidden)
             hidden = layer.feed_forward(hidden)
             if index in self._feature_layers:
                 features.append(hidden)
