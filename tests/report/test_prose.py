@@ -18,6 +18,7 @@ def with_overall(summary, **evidence):
         "unit": "prompt",
         "num_units": 5,
         "num_requests": 45,
+        "num_tokens": 900,
         "per_unit": [1.3, 1.7],
         "per_session": [1.4, 1.5, 1.6],
         "half_width": 0.2,

@@ -8,6 +8,7 @@ from draftbench.stats.exactness import (
     first_divergence,
     logit_resolution,
     measured_resolution,
+    num_tokens_before_repetition,
     repeated_ngram_share,
 )
 
@@ -75,3 +76,12 @@ def test_a_loop_is_mostly_repeated_and_a_text_without_repetition_not_at_all():
 def test_an_output_shorter_than_an_ngram_has_no_share():
     assert repeated_ngram_share([1] * 7) is None
     assert repeated_ngram_share([1] * 8) == 0.0
+
+
+def test_repetition_begins_where_an_ngram_does_that_occurred_before():
+    text = list(range(20))
+    assert num_tokens_before_repetition([*text, *text[5:13], 99]) == 20
+    assert num_tokens_before_repetition([*text, *text[5:12], 99]) == 28
+    assert num_tokens_before_repetition([1] * 30) == 1
+    assert num_tokens_before_repetition([1, 2, 3] * 40) == 3
+    assert num_tokens_before_repetition([1] * 7) == 7

@@ -2,19 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from draftbench.files import sha256_text
-from draftbench.records import CellResult
+from draftbench.records import CellResult, RequestRecord
 from draftbench.report.cells import NOT_RUN, is_whole, mark_of, message_of
 from draftbench.report.environment import same_environment
 from draftbench.report.group import CellIndex, Setting, pair_requests
 from draftbench.report.load import LoadedCell
-from draftbench.report.measures import busy_s, output_tokens
+from draftbench.report.measures import busy_s, has_token_times, output_tokens, time_to_tokens_s
 from draftbench.report.summary import Comparison, Evidence, Exactness, Kind
+from draftbench.stats.exactness import num_tokens_before_repetition
 from draftbench.stats.speedup import PairedTotals, compare, relative_half_width
 
 Totals = dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]
@@ -34,6 +35,7 @@ class Scope:
         workload: its name; None for several together.
         workloads: the workloads summed.
         kind: their kind.
+        is_whole: all tokens; else those before either output repeats an 8-gram.
     """
 
     setting: Setting
@@ -41,6 +43,7 @@ class Scope:
     workload: str | None
     workloads: tuple[str, ...]
     kind: Kind
+    is_whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,19 @@ def comparisons(index: CellIndex, exactness: Sequence[Exactness], seed: int) -> 
         if (*scope.setting, scope.method) in faulty
         else _compare_sessions(index, scope, seed)
         for scope in _scopes(index)
+    ]
+
+
+def comparisons_before_repetition(index: CellIndex, seed: int) -> list[Comparison]:
+    """The comparisons of single requests, up to where the output of the method or of the baseline repeats.
+
+    Both have the same tokens then, a request's first ones: how many is decided by texts and not by times. The
+    time is until they had arrived, which for a method that emits several at once is up to a round too long.
+    """
+    return [
+        _compare_sessions(index, replace(scope, is_whole=False), seed)
+        for scope in _scopes(index)
+        if scope.kind == "single"
     ]
 
 
@@ -119,11 +135,11 @@ def _session_outcomes(index: CellIndex, scope: Scope) -> Iterator[Totals | Hole 
         baselines = [
             index.find(scope.setting, index.baseline or "", name, session) for name in scope.workloads
         ]
-        yield _pair_session(methods, baselines, scope.kind)
+        yield _pair_session(methods, baselines, scope)
 
 
 def _pair_session(
-    methods: list[LoadedCell | None], baselines: list[LoadedCell | None], kind: Kind
+    methods: list[LoadedCell | None], baselines: list[LoadedCell | None], scope: Scope
 ) -> Totals | Hole | None:
     """Totals of one session; why there are none; None where the campaign plans none."""
     if all(cell is None for cell in methods):
@@ -137,7 +153,9 @@ def _pair_session(
             return theirs
         if not same_environment(ours, theirs):
             return Hole("other host", "the method and the baseline ran in different environments")
-        _add_totals(totals, ours, theirs, kind)
+        if not scope.is_whole and not (has_token_times(ours) and has_token_times(theirs)):
+            return Hole("no ids", "the server told no token ids, or not how many tokens a chunk carried")
+        _add_totals(totals, ours, theirs, scope)
     return totals
 
 
@@ -150,9 +168,9 @@ def _whole_result(cell: LoadedCell | None, prefix: str) -> CellResult | Hole:
     return cell.result
 
 
-def _add_totals(totals: Totals, method: CellResult, baseline: CellResult, kind: Kind) -> None:
+def _add_totals(totals: Totals, method: CellResult, baseline: CellResult, scope: Scope) -> None:
     """Add a pair of cells to `totals`, by unit: the prompt, the turn, or the cell as a whole."""
-    if kind == "concurrency":
+    if scope.kind == "concurrency":
         row = [output_tokens(method), busy_s(method, is_concurrent=True)]
         row += [output_tokens(baseline), busy_s(baseline, is_concurrent=True), len(method.requests)]
         totals["cell"] = np.array(row, dtype=np.float64)
@@ -160,9 +178,18 @@ def _add_totals(totals: Totals, method: CellResult, baseline: CellResult, kind: 
     ours, theirs = pair_requests(method), pair_requests(baseline)
     for key in sorted(set(ours) & set(theirs)):
         one, other = ours[key], theirs[key]
-        unit = f"{key.prompt_id} turn {key.turn}" if kind == "agentic" else key.prompt_id
-        row = [one.num_output_tokens or 0, one.e2e_s or 0, other.num_output_tokens or 0, other.e2e_s or 0, 1]
+        unit = f"{key.prompt_id} turn {key.turn}" if scope.kind == "agentic" else key.prompt_id
+        row = _all_tokens(one, other) if scope.is_whole else _tokens_before_repetition(one, other)
         totals[unit] = totals.get(unit, np.zeros(5)) + np.array(row, dtype=np.float64)
+
+
+def _all_tokens(one: RequestRecord, other: RequestRecord) -> list[float]:
+    return [one.num_output_tokens or 0, one.e2e_s or 0, other.num_output_tokens or 0, other.e2e_s or 0, 1]
+
+
+def _tokens_before_repetition(one: RequestRecord, other: RequestRecord) -> list[float]:
+    num_tokens = min(num_tokens_before_repetition(request.output_ids or []) for request in (one, other))
+    return [num_tokens, time_to_tokens_s(one, num_tokens), num_tokens, time_to_tokens_s(other, num_tokens), 1]
 
 
 def _evidence(sessions: list[Totals], units: list[str], unit: Unit, seed: int) -> Evidence:
@@ -180,6 +207,7 @@ def _evidence(sessions: list[Totals], units: list[str], unit: Unit, seed: int) -
         unit=unit,
         num_units=len(units),
         num_requests=int(table[..., 4].sum()),
+        num_tokens=int(table[..., 0].sum()),
         per_unit=list(speedup.per_prompt),
         per_session=list(speedup.per_session),
         half_width=relative_half_width(speedup),

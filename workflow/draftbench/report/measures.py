@@ -1,10 +1,11 @@
 """Totals of a cell, built on the definitions; undefined is carried on as null."""
 
+import itertools
 from collections.abc import Iterable
 from typing import TypeVar
 
 from draftbench import definitions
-from draftbench.records import CellResult
+from draftbench.records import CellResult, RequestRecord
 
 Value = TypeVar("Value")
 
@@ -23,6 +24,20 @@ def total_or_none(values: Iterable[int | None]) -> int | None:
 def output_tokens(result: CellResult) -> int:
     """Generated tokens of a cell by the server's count."""
     return sum(request.num_output_tokens or 0 for request in result.requests)
+
+
+def has_token_times(result: CellResult) -> bool:
+    """Whether ids and counts by chunk tell when each token of each request arrived."""
+    return all(
+        request.output_ids and request.chunks and request.has_chunk_counts for request in result.requests
+    )
+
+
+def time_to_tokens_s(request: RequestRecord, num_tokens: int) -> float:
+    """From the send until so many tokens had arrived, those of the last chunk included; all at most."""
+    arrived = itertools.accumulate(chunk.num_tokens for chunk in request.chunks)
+    places = (place for place, total in enumerate(arrived) if total >= num_tokens)
+    return request.chunks[next(places, -1)].time_s - request.send_s
 
 
 def busy_s(result: CellResult, *, is_concurrent: bool) -> float:

@@ -83,7 +83,7 @@ def together(summary: Summary, rows: Sequence[Comparison]) -> str:
     return (
         "all single requests together"
         if covered == single
-        else f"single requests of {_join(covered)} together"
+        else f"single requests of {joined(covered)} together"
     )
 
 
@@ -117,9 +117,8 @@ def overview_sentence(best: Sequence[Comparison]) -> str:
     parts = [words[verdict].format(verdicts.count(verdict)) for verdict in words if verdict in verdicts]
     if len(verdicts) < len(best):
         parts.append(f"without a number in {len(best) - len(verdicts)}")
-    said = (
-        f"Of {count(len(best), 'setting')} (model and TP size) the fastest drafting method is {_join(parts)}."
-    )
+    where = f"Of {count(len(best), 'setting')} (model and TP size)"
+    said = f"{where} the fastest drafting method is {joined(parts)}."
     caution = "within one session" in verdicts
     return f"{said} {ADVICE['within one session']}" if caution else said
 
@@ -134,10 +133,11 @@ def _rivals(summary: Summary, rows: Sequence[Comparison]) -> str:
         for row in rows[1:]
         if row.evidence and row.evidence.high is not None and row.evidence.high >= best.low
     ]
-    return f"Its interval overlaps with that of {_join(names)}, so their order is open. " if names else ""
+    return f"Its interval overlaps with that of {joined(names)}, so their order is open. " if names else ""
 
 
-def _join(names: Sequence[str]) -> str:
+def joined(names: Sequence[str]) -> str:
+    """`a, b and c`."""
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
@@ -348,13 +348,14 @@ def budget_sentence(summary: Summary, setting: Setting) -> str:
     else:
         ends = {budgets[0]: "the smallest", budgets[-1]: "the largest"}
         place = ends.get(best.budget or 0, "in the middle")
+        listed = joined([str(budget) for budget in budgets])
         where = (
-            f"Of the budgets {_join([str(budget) for budget in budgets])} the fastest is {best.budget} nodes "
+            f"Of the budgets {listed} the fastest is {best.budget} nodes "
             f"({place}) with {number(ratios[best.name])} times AR’s speed"
         )
     beside = [f"{method.label} reaches {number(ratios[method.name])}" for method in linear]
     name = setting_name(summary, setting)
-    return f"{where}{name}" + (f"; {_join(beside)}." if beside else ".")
+    return f"{where}{name}" + (f"; {joined(beside)}." if beside else ".")
 
 
 def ranking_sentence(summary: Summary, setting: Setting) -> str:
@@ -363,17 +364,18 @@ def ranking_sentence(summary: Summary, setting: Setting) -> str:
     known = [row for row in rows if row.evidence is not None]
     if not known:
         return f"No method has a speedup{setting_name(summary, setting)}."
-    parts = [f"{label(summary, row.method)} {_ratio_words(row)}" for row in known]
+    parts = [f"{label(summary, row.method)} {ratio_words(row)}" for row in known]
     without = [f"{label(summary, row.method)} ({row.mark})" for row in rows if row.evidence is None]
     evidence = [row.evidence for row in known if row.evidence]
-    said = f"Speedup over AR{setting_name(summary, setting)}, {together(summary, rows)}: {_join(parts)}"
+    said = f"Speedup over AR{setting_name(summary, setting)}, {together(summary, rows)}: {joined(parts)}"
     said += f" ({sizes(evidence)} each)."
     if any(one.low is None for one in evidence):
         said += " Within one session this order is an observation without an interval."
-    return said + (f" Without a number: {_join(without)}." if without else "")
+    return said + (f" Without a number: {joined(without)}." if without else "")
 
 
-def _ratio_words(row: Comparison) -> str:
+def ratio_words(row: Comparison) -> str:
+    """The ratio, with interval and verdict where there is an interval."""
     if row.evidence is None:
         return ""
     if row.evidence.low is None or row.evidence.high is None:

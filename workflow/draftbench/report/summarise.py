@@ -7,7 +7,7 @@ from draftbench.definitions import DEFINITIONS
 from draftbench.files import write_atomic
 from draftbench.records import CellResult
 from draftbench.report.cells import cell_row, method_info
-from draftbench.report.compare import comparisons
+from draftbench.report.compare import comparisons, comparisons_before_repetition
 from draftbench.report.environment import shared_and_different
 from draftbench.report.gaps import gaps_of
 from draftbench.report.group import CellIndex
@@ -88,6 +88,7 @@ def _summary(
         counts=_count(rows),
         cells=rows,
         comparisons=comparisons(index, exactness, campaign.seed),
+        before_repetition=comparisons_before_repetition(index, campaign.seed),
         acceptance=acceptances(index),
         turns=turn_points(index),
         loads=load_points(index),

@@ -58,6 +58,7 @@ class Evidence(StrictModel):
     unit: Literal["prompt", "turn", "run"] = Field(description="what is resampled inside a session")
     num_units: int
     num_requests: int = Field(description="of the method; the baseline has as many")
+    num_tokens: int = Field(description="of the method that are counted")
     per_unit: list[float]
     per_session: list[float]
     half_width: float | None = Field(description="of the interval, relative")
@@ -236,6 +237,9 @@ class Summary(StrictModel):
     counts: Counts
     cells: list[CellRow]
     comparisons: list[Comparison]
+    before_repetition: list[Comparison] = Field(
+        description="of single requests, over the tokens before either output repeats an 8-gram"
+    )
     acceptance: list[Acceptance]
     turns: list[TurnPoint]
     loads: list[LoadPoint]

@@ -8,6 +8,13 @@ from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.measures import present
 from draftbench.report.notes import table_note
 from draftbench.report.plots.base import settings, unmeasured_settings
+from draftbench.report.repetition import (
+    before_repetition,
+    repeated_share,
+    repeats_much,
+    repetition_overview,
+    repetition_sentence,
+)
 from draftbench.report.replicas import replica_sentence, replicas, shape_text
 from draftbench.report.summary import (
     Acceptance,
@@ -103,6 +110,32 @@ class View:
     def exactness_sentence(self, setting: Setting) -> str | None:
         """Whether texts are equal."""
         return prose.exactness_sentence(self.summary, setting)
+
+    def repetition_sentence(self, setting: Setting) -> str | None:
+        """How much the outputs of a setting repeat themselves, where that is much."""
+        return repetition_sentence(self.summary, setting)
+
+    def repetition_overview(self) -> str | None:
+        """Of which settings that is said."""
+        names = [self.setting_title(setting) for setting in self.settings]
+        return repetition_overview(self.summary, self.settings, names)
+
+    def repeats_much(self) -> bool:
+        """Whether the outputs of any setting repeat themselves much."""
+        return any(repeats_much(self.summary, setting) for setting in self.settings)
+
+    def repeated_share(self, setting: Setting, method: str, workload: str) -> float | None:
+        """Share of repeated 8-grams in the outputs of a method."""
+        return repeated_share(self.summary, setting, method, workload)
+
+    def before_repetition(self, setting: Setting, method: str, workload: str | None) -> Comparison | None:
+        """The comparison over the tokens before repetition."""
+        return before_repetition(self.summary, setting, method, workload)
+
+    def ratio_before_repetition(self, row: Comparison) -> float | None:
+        """The speedup over these tokens."""
+        found = self.before_repetition((row.model, row.tp), row.method, row.workload)
+        return found.evidence.ratio if found and found.evidence else None
 
     def coverage_sentence(self) -> str:
         """How much of the campaign is behind the numbers."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 Kind = Literal["tie", "fault", "not measured"]
 
@@ -108,8 +109,23 @@ def repeated_ngram_share(token_ids: Sequence[int], length: int = 8) -> float | N
 
     0 for text without repetition, near 1 for a loop. Loops are easy to draft, so they inflate tau.
     """
-    count = len(token_ids) - length + 1
-    if count < 1:
+    if len(token_ids) < length:
         return None
+    first_places = _first_places(token_ids, length)
+    return 1.0 - len(first_places) / (len(token_ids) - length + 1)
+
+
+def num_tokens_before_repetition(token_ids: Sequence[int], length: int = 8) -> int:
+    """How many tokens stand before the first n-gram that occurred before; all where none did."""
+    if len(token_ids) < length:
+        return len(token_ids)
+    new_places = set(_first_places(token_ids, length).tolist())
+    places = range(len(token_ids) - length + 1)
+    return next((place for place in places if place not in new_places), len(token_ids))
+
+
+def _first_places(token_ids: Sequence[int], length: int) -> NDArray[np.intp]:
+    """Where each different n-gram begins for the first time, in no particular order."""
     windows = np.lib.stride_tricks.sliding_window_view(np.asarray(token_ids, dtype=np.int64), length)
-    return 1.0 - len(np.unique(windows, axis=0)) / count
+    places: NDArray[np.intp] = np.unique(windows, axis=0, return_index=True)[1]
+    return places

@@ -1,0 +1,115 @@
+"""Outputs that repeat themselves are said to, and their speedup is given up to there."""
+
+import json
+from pathlib import Path
+
+import pytest
+from synthetic import campaign_values, write_campaign
+from test_summarise import find
+
+from draftbench.report.draw import FigureList
+from draftbench.report.repetition import (
+    MUCH_REPETITION,
+    before_repetition,
+    repeated_share,
+    repetition_overview,
+    repetition_sentence,
+)
+from draftbench.report.summarise import summarise
+from draftbench.report.tex import percent
+from draftbench.report.typeset import render
+
+SETTING = ("small", 1)
+TEMPLATES = Path(__file__).resolve().parents[2] / "report"
+BEGIN = {"ar": 50, "dflash": 30}  # where the long outputs begin to repeat their first tokens
+
+
+def rewrite(results, workload, change):
+    for method in BEGIN:
+        path = results / f"tp1-{method}.{workload}.json"
+        result = json.loads(path.read_text())
+        for request in result["requests"]:
+            change(request, method)
+        path.write_text(json.dumps(result))
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    """A short and a long workload, AR and DFlash, of which nothing repeats yet; the three paths."""
+    values = campaign_values(budgets=())
+    values["workloads"] = {name: values["workloads"][name] for name in ("short", "long", "concurrency-8")}
+    return write_campaign(tmp_path / "c", values)
+
+
+@pytest.fixture
+def looping(campaign, tmp_path):
+    """The summary with loops in the long outputs."""
+
+    def loop(request, method):
+        ids = request["output_ids"]
+        request["output_ids"] = (ids[: BEGIN[method]] + ids[:10] * 10)[: len(ids)]
+
+    rewrite(campaign[2], "long", loop)
+    return summarise(*campaign, tmp_path / "build")
+
+
+def seconds_to(results, method, num_tokens):
+    """Until so many tokens had arrived, all long requests together."""
+    total = 0.0
+    for request in json.loads((results / f"tp1-{method}.long.json").read_text())["requests"]:
+        arrived = 0
+        for chunk in request["chunks"]:
+            arrived += chunk["num_tokens"]
+            if arrived >= num_tokens:
+                total += chunk["time_s"] - request["send_s"]
+                break
+    return total
+
+
+def test_the_speedup_before_repetition_is_of_the_tokens_before_either_output_repeats(campaign, looping):
+    evidence = find(looping.before_repetition, method="dflash", workload="long").evidence
+    expected = seconds_to(campaign[2], "ar", 30) / seconds_to(campaign[2], "dflash", 30)
+    assert evidence.ratio == pytest.approx(expected)
+    assert (evidence.num_tokens, evidence.num_requests) == (5 * 30, 5)
+    assert evidence.ratio != pytest.approx(
+        find(looping.comparisons, method="dflash", workload="long").evidence.ratio
+    )
+
+
+def test_concurrent_requests_have_no_speedup_before_repetition(looping):
+    assert {row.workload for row in looping.before_repetition} == {None, "short", "long"}
+
+
+def test_much_repetition_is_told_with_its_shares_and_the_workload_with_the_least(looping):
+    said = repetition_sentence(looping, SETTING)
+    shares = [repeated_share(looping, SETTING, method, "long") for method in ("ar", "dflash")]
+    assert min(shares) > MUCH_REPETITION
+    assert f"AR 0\u00a0% in short, {percent(shares[0])} in long" in said
+    assert f"DFlash 0\u00a0% in short, {percent(shares[1])} in long" in said
+    assert "says more about loops than about text" in said
+    assert "Replies run on to the length asked" in said
+    assert "short repeats least; in all of it: DFlash" in said
+    assert "Outputs repeat themselves in here" in repetition_overview(looping, [SETTING], ["here"])
+
+
+def test_the_table_of_speeds_shows_shares_and_the_speedup_before(looping):
+    source = render(looping, FigureList(figures=[]), TEMPLATES)
+    ratio = before_repetition(looping, SETTING, "dflash", "long").evidence.ratio
+    share = repeated_share(looping, SETTING, "dflash", "long")
+    assert f"{share * 100:.0f}~\\% & {ratio:.2f}" in source
+    assert r"\item[Repetition]" in source
+
+
+def test_text_that_repeats_little_has_no_caveat(campaign, tmp_path):
+    summary = summarise(*campaign, tmp_path / "build")
+    assert repetition_sentence(summary, SETTING) is None
+    assert repetition_overview(summary, [SETTING], ["here"]) is None
+    assert r"\item[Repetition]" not in render(summary, FigureList(figures=[]), TEMPLATES)
+
+
+def test_without_token_ids_the_speedup_before_repetition_is_not_known(campaign, tmp_path):
+    rewrite(campaign[2], "long", lambda request, _: request.update(output_ids=None))
+    summary = summarise(*campaign, tmp_path / "build")
+    assert find(summary.before_repetition, method="dflash", workload="long").mark == "no ids"
+    assert before_repetition(summary, SETTING, "dflash", "long") is None
+    assert before_repetition(summary, SETTING, "dflash", "short") is not None
