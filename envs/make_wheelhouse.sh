@@ -20,4 +20,6 @@ python3 -m pip wheel -q --no-deps -c "$here/lock.txt" -w "$wheels" connection_po
 python3 -m pip download -q --only-binary=:all: --python-version "$version" --implementation cp --abi "$tag" --abi abi3 --abi none \
     $platforms --platform any --find-links "$wheels" -c "$here/lock.txt" -d "$wheels" -r "$here/measure.txt"
 rm -f "$wheels"/numpy-*.whl
+# Converts models. The host's own would do, but that it agrees with the packages above is luck.
+python3 -m pip download -q --no-deps --only-binary=:all: -c "$here/lock.txt" -d "$wheels" transformers
 du -sh "$wheels"
