@@ -18,6 +18,7 @@ from draftbench.report.results import load_results
 from draftbench.report.sessions import asked_half_width
 from draftbench.report.summary import CellRow, Counts, Exactness, ModelInfo, Summary, WorkloadInfo
 from draftbench.report.tables import cells_csv, requests_csv
+from draftbench.report.times import times_spent
 
 
 def summarise(
@@ -93,6 +94,7 @@ def _summary(
         turns=turn_points(index),
         loads=load_points(index),
         exactness=exactness,
+        times=times_spent(results),
         environment=shared,
         environment_differences=different,
         definitions=[[term, meaning] for term, meaning in DEFINITIONS.items()],

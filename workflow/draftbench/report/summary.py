@@ -200,6 +200,29 @@ class Exactness(StrictModel):
     is_baseline: bool = Field(description="the baseline against its own other runs")
 
 
+class TimeSpent(StrictModel):
+    """Where the wall time of one boot of a machine went, as far as the results tell."""
+
+    first_started_at: str = Field(description="of its first service")
+    num_starts: int = Field(description="of services that left a result")
+    num_cells: int
+    wall_s: float = Field(description="from the first service's start to the last result's end")
+    start_s: float = Field(description="from each service's start to its first result's")
+    warmup_s: float
+    measured_s: float = Field(description="from the first send to the last end, all results together")
+
+    @property
+    def rest_s(self) -> float:
+        """Between cells: audits, stops, staging, pauses."""
+        return self.wall_s - self.start_s - self.warmup_s - self.measured_s
+
+    @property
+    def measured_share(self) -> float | None:
+        """Of the time without starts and warm-ups."""
+        available_s = self.wall_s - self.start_s - self.warmup_s
+        return self.measured_s / available_s if available_s > 0 else None
+
+
 class Counts(StrictModel):
     """Where everything went."""
 
@@ -244,6 +267,7 @@ class Summary(StrictModel):
     turns: list[TurnPoint]
     loads: list[LoadPoint]
     exactness: list[Exactness]
+    times: list[TimeSpent]
     environment: list[list[str]] = Field(description="[key, value] that all services share")
     environment_differences: list[list[str]] = Field(description="[key, service, value]")
     definitions: list[list[str]] = Field(description="[term, definition]")
