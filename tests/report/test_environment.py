@@ -1,7 +1,7 @@
 """The environment as the report prints it."""
 
 from draftbench.files import canonical_json, sha256_text
-from draftbench.report.environment import MAX_LISTED_HASHES, flatten
+from draftbench.report.environment import MAX_LISTED_HASHES, flatten, main_facts
 
 
 def hashes(number):
@@ -33,3 +33,14 @@ def test_equal_gpus_are_counted_and_different_ones_listed():
     assert dict(flatten({"gpus": ["A, 80 GB", "B, 40 GB"]})) == {"gpus": "A, 80 GB; B, 40 GB"}
     assert dict(flatten({"gpu_settings": [settings]})) == {"gpu_settings": "power.limit 700.00, ecc Enabled"}
     assert dict(flatten({"gpu_indices": [0, 1]})) == {"gpu_indices": "0, 1"}
+
+
+def test_the_setup_names_facts_in_words_in_a_fixed_order():
+    shared = [["git.is_dirty", "False"], ["gpus", "A, 80 GB"], ["memory_bytes", str(2**37)], ["boot_id", "b"]]
+    different = [["driver", "one", "1.0"], ["driver", "other", "2.0"]]
+    assert main_facts(shared, different) == [
+        ["GPUs", "A, 80 GB"],
+        ["GPU driver", "differs between services, see the appendix"],
+        ["Memory", "128\u00a0GiB"],
+        ["Uncommitted changes", "no"],
+    ]

@@ -64,3 +64,13 @@ def test_the_first_measured_model_has_its_figure_in_the_summary(unmeasured, tmp_
     (headline,) = [figure for figure in figures if figure.name.startswith("headline")]
     assert headline.section == "summary"
     assert "small" in headline.caption
+
+
+def test_results_of_other_client_code_are_counted_where_they_are_all(summarised):
+    summary = summarised(budgets=())
+    names = [row.cell for row in summary.cells]
+    some = View(summary.model_copy(update={"stale_cells": names[:2]}), NO_FIGURES)
+    every = View(summary.model_copy(update={"stale_cells": names}), NO_FIGURES)
+    assert View(summary, NO_FIGURES).stale_sentence() == ""
+    assert some.stale_sentence().endswith(f"today’s: {names[0]}, {names[1]}.")
+    assert every.stale_sentence().endswith("today’s: all 18 results.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from draftbench.files import canonical_json, sha256_text
 from draftbench.records import CellResult
+from draftbench.report.tex import number
 
 # Parts of an environment that change a measurement; the rest (temperatures, paths, times) may differ. So may
 # the memory's size: some virtual machines are given more of it while they run.
@@ -21,6 +22,22 @@ DECISIVE_KEYS = (
     "driver",
     "gpu_topology",
 )
+
+MAIN_FACTS = {
+    "gpus": "GPUs",
+    "gpu_settings": "GPU settings",
+    "driver": "GPU driver",
+    "cpu.model": "Processor",
+    "cpu.num_usable_cores": "Usable cores",
+    "cpu.flags": "Processor features",
+    "memory_bytes": "Memory",
+    "kernel": "Kernel",
+    "engine_packages.torch": "PyTorch of the engine",
+    "packages.torch": "PyTorch of the client",
+    "git.commit": "Commit of this project",
+    "git.is_dirty": "Uncommitted changes",
+}
+"""What the report says of the environment in its setup, by key, and the name there."""
 
 MAX_LISTED_HASHES = 6
 """A model in more files than this is named by one hash of their hashes."""
@@ -66,6 +83,19 @@ def _listed(items: Sequence[str]) -> str:
     if len(items) > 1 and len(set(items)) == 1:
         return f"{len(items)} \u00d7 {items[0]}"
     return ("; " if any(", " in item for item in items) else ", ").join(items)
+
+
+def main_facts(shared: Sequence[Sequence[str]], different: Sequence[Sequence[str]]) -> list[list[str]]:
+    """[name, value] of what the setup names, from the two tables of `shared_and_different`."""
+    values = {key: "differs between services, see the appendix" for key, *_ in different}
+    values |= {key: _readable(key, value) for key, value in shared}
+    return [[name, values[key]] for key, name in MAIN_FACTS.items() if key in values]
+
+
+def _readable(key: str, value: str) -> str:
+    if key == "memory_bytes":
+        return f"{number(int(value) / 2**30, 0)}\u00a0GiB"
+    return {"True": "yes", "False": "no"}.get(value, value)
 
 
 def shared_and_different(

@@ -259,32 +259,45 @@ def interval_paragraph(summary: Summary) -> str:
             "instead, and is named as such."
         )
     return (
-        f"The services were started {_starts(summary)}. Intervals are 95\u00a0% over sessions and "
+        f"{_starts_sentence(summary)} Intervals are 95\u00a0% over sessions and "
         "prompts, resampled together because every session asks the same prompts. Where an interval covers "
         "1, the report says that the data cannot tell."
         f"{_precision_sentence(summary)}"
     )
 
 
-def _starts(summary: Summary) -> str:
-    """How often."""
-    if not summary.adaptive:
-        return f"{summary.sessions} times"
-    return f"{summary.sessions} to {summary.max_sessions} times, as often as the intervals asked for"
+def _starts_sentence(summary: Summary) -> str:
+    """How often, or how often it is planned where a cell has not been run."""
+    often = f"{summary.sessions} times"
+    if summary.adaptive:
+        often = f"{summary.sessions} to {summary.max_sessions} times, as often as the intervals asked for"
+    if summary.counts.num_missing_cells:
+        return f"By the plan the services are started {often}; not all of it has been run."
+    return f"The services were started {often}."
 
 
 def _precision_sentence(summary: Summary) -> str:
-    """How many intervals are still wide, and what narrows them."""
-    known = [row.evidence.half_width for row in summary.comparisons if row.evidence]
+    """How many comparisons have a wide interval or none, and what narrows them."""
+    half_widths = [row.evidence.half_width for row in summary.comparisons if row.evidence]
+    known = [half_width for half_width in half_widths if half_width is not None]
     asked = summary.asked_half_width
-    wide = sum(needs_more_sessions(half_width, asked=asked) for half_width in known)
-    if not wide:
-        return f" All {len(known)} intervals are narrower than {plus_minus(asked)}."
-    more = "max_sessions" if summary.adaptive else "number of sessions"
-    return (
-        f" Of {count(len(known), 'interval')} {wide} are wider than {plus_minus(asked)}; a higher {more} in "
-        "the campaign file narrows them, and measures only the new sessions."
-    )
+    num_wide = sum(needs_more_sessions(half_width, asked=asked) for half_width in known)
+    num_without = len(half_widths) - len(known)
+    said = f" Of {count(len(known), 'interval')} {num_wide} {_are(num_wide)} wider than {plus_minus(asked)}."
+    if num_without:
+        said += (
+            f" {count(num_without, 'comparison')} from one session {_are(num_without)} without an interval."
+        )
+    if num_wide or num_without:
+        more = "max_sessions" if summary.adaptive else "number of sessions"
+        said += (
+            f" A higher {more} in the campaign file narrows intervals, and measures only the new sessions."
+        )
+    return said
+
+
+def _are(number_of: int) -> str:
+    return "is" if number_of == 1 else "are"
 
 
 def plus_minus(share: float | None) -> str:
@@ -370,7 +383,8 @@ def ranking_sentence(summary: Summary, setting: Setting) -> str:
     said = f"Speedup over AR{setting_name(summary, setting)}, {together(summary, rows)}: {joined(parts)}"
     said += f" ({sizes(evidence)} each)."
     if any(one.low is None for one in evidence):
-        said += " Within one session this order is an observation without an interval."
+        what = "this order" if len(known) > 1 else "this"
+        said += f" Within one session {what} is an observation without an interval."
     return said + (f" Without a number: {joined(without)}." if without else "")
 
 

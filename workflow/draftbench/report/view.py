@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from draftbench.report import prose
 from draftbench.report.draw import FigureEntry, FigureList
+from draftbench.report.environment import main_facts
 from draftbench.report.measures import present
 from draftbench.report.notes import table_note
 from draftbench.report.plots.base import settings, unmeasured_settings
@@ -365,11 +366,15 @@ class View:
         return any(row.ttft_p90_s is not None for row in self.summary.cells)
 
     def main_environment(self) -> list[list[str]]:
-        """The part of the shared environment that the setup table shows."""
-        words = ("cpu", "gpu", "memory", "kernel", "torch", "driver", "dtype", "threads", "git")
-        return [pair for pair in self.summary.environment if any(word in pair[0].lower() for word in words)][
-            :10
-        ]
+        """The part of the environment that the setup table shows."""
+        return main_facts(self.summary.environment, self.summary.environment_differences)
+
+    def stale_sentence(self) -> str:
+        """Which results other client code measured."""
+        stale = self.summary.stale_cells
+        num_results = sum(row.state not in ("not run", "cell failed") for row in self.summary.cells)
+        which = f"all {num_results} results" if len(stale) == num_results else ", ".join(stale)
+        return f"Measured by other client code than today’s: {which}." if stale else ""
 
     def _acceptance(self, model: str, tp: int, method: str) -> Acceptance | None:
         return next(
