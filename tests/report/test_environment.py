@@ -44,3 +44,10 @@ def test_the_setup_names_facts_in_words_in_a_fixed_order():
         ["Memory", "128\u00a0GiB"],
         ["Uncommitted changes", "no"],
     ]
+
+
+def test_settings_of_gpus_have_units_where_the_setup_names_them():
+    said = "persistence_mode Enabled, power.limit 700.00, clocks.max.sm 1980, other 1"
+    assert main_facts([["gpu_settings", said]], []) == [
+        ["GPU settings", "persistence mode Enabled, power limit 700.00 W, highest SM clock 1980 MHz, other 1"]
+    ]

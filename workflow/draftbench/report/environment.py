@@ -39,6 +39,15 @@ MAIN_FACTS = {
 }
 """What the report says of the environment in its setup, by key, and the name there."""
 
+_GPU_SETTINGS = (
+    (r"persistence_mode (\w+)", r"persistence mode \1"),
+    (r"power\.limit ([\d.]+)", r"power limit \1 W"),
+    (r"ecc\.mode\.current (\w+)", r"ECC \1"),
+    (r"compute_mode (\w+)", r"compute mode \1"),
+    (r"clocks\.max\.sm (\d+)", r"highest SM clock \1 MHz"),
+)
+"""nvidia-smi's names and numbers, and the words with units for them."""
+
 MAX_LISTED_HASHES = 6
 """A model in more files than this is named by one hash of their hashes."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -95,6 +104,9 @@ def main_facts(shared: Sequence[Sequence[str]], different: Sequence[Sequence[str
 def _readable(key: str, value: str) -> str:
     if key == "memory_bytes":
         return f"{number(int(value) / 2**30, 0)}\u00a0GiB"
+    if key == "gpu_settings":
+        for pattern, words in _GPU_SETTINGS:
+            value = re.sub(pattern, words, value)
     return {"True": "yes", "False": "no"}.get(value, value)
 
 

@@ -1,6 +1,6 @@
 """Speedups over the baseline: all single requests together, by workload, by scenario."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from draftbench.report.charts import Bar, grouped_bars, key, ranked_bars
@@ -9,6 +9,8 @@ from draftbench.report.notes import figure_note
 from draftbench.report.plots.base import Plot, comparisons, only, settings
 from draftbench.report.prose import setting_name, together
 from draftbench.report.summary import Comparison, Kind, Summary
+
+DAGGER = "\u2020"
 
 
 def headline(summary: Summary) -> Iterator[Plot]:
@@ -70,10 +72,15 @@ def _groups(
     drawn: dict[str, Look], methods: Sequence[str], rows: dict[str, dict[str, Comparison]]
 ) -> list[tuple[str, list[Bar]]]:
     return [
-        (workload, [_bar(drawn[method], by_method.get(method)) for method in methods])
+        (_marked(workload, by_method.values()), [_bar(drawn[m], by_method.get(m)) for m in methods])
         for workload, by_method in rows.items()
         if by_method
     ]
+
+
+def _marked(name: str, rows: Iterable[Comparison]) -> str:
+    """A name with a dagger where a session is left out."""
+    return name + (DAGGER if any(row.evidence and row.num_excluded_sessions for row in rows) else "")
 
 
 def _bar(look: Look, comparison: Comparison | None) -> Bar:
@@ -82,7 +89,7 @@ def _bar(look: Look, comparison: Comparison | None) -> Bar:
     evidence = comparison.evidence
     is_bounded = evidence.low is not None and evidence.high is not None
     return Bar(
-        look.label + ("\u2020" if comparison.num_excluded_sessions else ""),
+        _marked(look.label, [comparison]),
         evidence.ratio,
         look.colour,
         interval=(evidence.low or 0.0, evidence.high or 0.0) if is_bounded else None,
