@@ -161,3 +161,10 @@ def test_starts_that_have_not_been_made_are_called_planned(summarised):
     shape = Shape(missing=frozenset({"tp1-ar-s3.short"}))
     said = prose.interval_paragraph(summarised(shape, is_partial=True, budgets=(8,), sessions=3))
     assert said.startswith("By the plan the services are started 3 times; not all of it has been run.")
+
+
+def test_one_cell_carries_a_doubt_and_several_carry_theirs(summarised):
+    one = summarised(Shape(flags={"tp1-ar.short": ["hot"]}), budgets=())
+    two = summarised(Shape(flags={"tp1-ar.short": ["hot"], "tp1-ar.long": ["hot"]}), budgets=())
+    assert prose.doubts_sentence(one) == "1 cell of 18 carries doubts: hot (1); see appendix B."
+    assert prose.doubts_sentence(two) == "2 cells of 18 carry doubts: hot (2); see appendix B."

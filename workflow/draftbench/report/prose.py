@@ -237,8 +237,10 @@ def doubts_sentence(summary: Summary) -> str:
     if not kinds:
         return ""
     listed = ", ".join(f"{kind} ({num})" for kind, num in sorted(kinds.items(), key=_most_frequent))
-    num_cells = count(summary.counts.num_flagged_cells, "cell")
-    return f"{num_cells} of {summary.counts.num_cells} carry doubts: {listed}; see appendix B."
+    num_flagged = summary.counts.num_flagged_cells
+    carry = "carries" if num_flagged == 1 else "carry"
+    num_cells = count(num_flagged, "cell")
+    return f"{num_cells} of {summary.counts.num_cells} {carry} doubts: {listed}; see appendix B."
 
 
 def _most_frequent(kind_and_count: tuple[str, int]) -> tuple[int, str]:
