@@ -81,8 +81,7 @@ class Drafter:
         both = torch.stack([keys.view_as(rows[:, :, 0]), rows[:, :, 1]], dim=2).permute(1, 2, 3, 0, 4)
         for slot, start, part in zip(slots, starts, both.split_with_sizes(counts, dim=3), strict=True):
             self.cache.rows[slot, :, :, :, start : start + part.shape[3]] = part
-        for slot, count in zip(slots, counts, strict=True):
-            self.cache.lengths[slot] += count
+            self.cache.lengths[slot] += part.shape[3]
 
     def propose(self, slots: list[int], anchors: list[int]) -> Tensor:
         """Logits of the block that starts with each request's last token.

@@ -142,9 +142,8 @@ def tree_bias(ancestors: Tensor, num_cached: int, dtype: torch.dtype) -> Tensor 
     Returns:
         [N, num_cached + N]; None for a single node.
     """
-    num_nodes = len(ancestors)
-    if num_nodes == 1:
+    if len(ancestors) == 1:
         return None
-    bias = torch.zeros(num_nodes, num_cached + num_nodes, dtype=dtype, device=ancestors.device)
+    bias = torch.zeros(len(ancestors), num_cached + len(ancestors), dtype=dtype, device=ancestors.device)
     bias[:, num_cached:].masked_fill_(~ancestors, -math.inf)
     return bias

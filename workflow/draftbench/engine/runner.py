@@ -38,7 +38,7 @@ class Work:
     token_ids: NDArray[np.int64]
     depths: NDArray[np.int64]
     logit_rows: range
-    is_prompt: bool
+    is_prompt: bool = False
 
 
 class ModelRunner:
@@ -81,10 +81,8 @@ class ModelRunner:
             drafts = self._proposer.draft(decoding)
         with profile.phase("build"):
             trees = self._proposer.build(decoding, drafts)
-            works = [
-                Work(sequence, tree, tree.tokens, tree.depths, range(len(tree)), is_prompt=False)
-                for sequence, tree in zip(decoding, trees, strict=True)
-            ]
+            pairs = zip(decoding, trees, strict=True)
+            works = [Work(s, tree, tree.tokens, tree.depths, range(len(tree))) for s, tree in pairs]
             works += self._prompt_pieces([s for s in sequences if not s.has_output])
             rows, logit_rows = self._assemble(works)
         with profile.phase("verify"):
@@ -154,8 +152,7 @@ class ModelRunner:
 
     def _commit(self, works: list[Work], walks: list[Walk]) -> list[NDArray[np.int64]]:
         """Keep the cache rows of prompts and accepted paths; of each work, which of the batch's rows."""
-        kept = []
-        first = 0
+        kept, first = [], 0
         for work, walk in zip(works, walks, strict=True):
             path = list(range(len(work.token_ids))) if work.is_prompt else walk.path
             self.cache.commit_path(work.sequence.slot, path)
