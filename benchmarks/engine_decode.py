@@ -11,18 +11,21 @@ all alike; a figure is the median over the turns. All methods share one copy of 
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from draftbench.engine.cache import KVCache
 from draftbench.engine.config import read_drafter_config, read_target_config, require_fit
 from draftbench.engine.drafter import Drafter
 from draftbench.engine.huge_pages import ask_for_huge_pages
+from draftbench.engine.layers import Linear
 from draftbench.engine.llama import Llama
 from draftbench.engine.profile import Profile
 from draftbench.engine.proposer import Algorithm, Proposer
@@ -95,6 +98,35 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
     return 1e3 * (time.perf_counter() - start_s), result
 
 
+@contextmanager
+def timed_products() -> Iterator[list[float]]:
+    """Milliseconds of each product with weights that is made meanwhile."""
+    times_ms: list[float] = []
+    call = Linear.__call__
+
+    def timed_call(weight: Linear, x: Tensor) -> Tensor:
+        product_ms, product = timed(lambda: call(weight, x))
+        times_ms.append(product_ms)
+        return product
+
+    Linear.__call__ = timed_call
+    try:
+        yield times_ms
+    finally:
+        Linear.__call__ = call
+
+
+class CpuProfile(Profile):
+    """Seconds of this thread's CPU time, in which other work on the machine counts less."""
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time one phase."""
+        start_s = time.thread_time()
+        yield
+        self.seconds[name] += time.thread_time() - start_s
+
+
 def measure_rounds(models: Models, prompt_ids: list[int], num_rounds: int) -> dict[str, Any]:
     """Milliseconds of a round of each method, in turns, with its phases and tokens per round."""
     runners = {name: models.runner(name) for name in METHODS}
@@ -120,20 +152,67 @@ def measure_rounds(models: Models, prompt_ids: list[int], num_rounds: int) -> di
     }
 
 
+def measure_bookkeeping(models: Models, prompt_ids: list[int], num_rounds: int) -> dict[str, float]:
+    """CPU milliseconds of a round for all but the forwards of both models, by method, with one thread.
+
+    The same rounds are run seven times, and of each round the least counts.
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = {}
+    for name in ("dflash", "ddtree-b16", "ddtree-b64"):
+        runner = models.runner(name)
+        runner.profile = CpuProfile()
+        runs = []
+        for _ in range(7):
+            sequence = start(runner, 0, prompt_ids)
+            runs.append([bookkeeping_ms(runner, sequence) for _ in range(num_rounds)])
+        found[name] = fmean(min(times_ms) for times_ms in zip(*runs, strict=True))
+    torch.set_num_threads(num_threads)
+    return found
+
+
+def bookkeeping_ms(runner: ModelRunner, sequence: Sequence) -> float:
+    """CPU milliseconds of one round's phases build, sample and commit."""
+    runner.profile.reset()
+    step(runner, [sequence])
+    phases_ms = runner.profile.round_ms()
+    return phases_ms["build"] + phases_ms["sample"] + phases_ms["commit"]
+
+
 def measure_concurrency(models: Models, prompt_ids: list[int], num_rounds: int) -> dict[str, Any]:
-    """Total tokens per second of eight requests relative to one, in turns, by method."""
+    """Total tokens per second of eight requests relative to one, in turns, by method.
+
+    `products_ratio` is what the ratio would be if the products with weights, at the same numbers of rows,
+    took all the time: what the processor has left for eight when it works for one.
+    """
     found = {}
     for name in ("ar", "dflash", "ddtree-b16"):
         runner = models.runner(name)
         sequences = [start(runner, slot, prompt_ids) for slot in range(NUM_SLOTS)]
-        rates: dict[int, list[float]] = {1: [], NUM_SLOTS: []}
+        turns: dict[int, list[tuple[int, float, float]]] = {1: [], NUM_SLOTS: []}
         for _ in range(num_rounds):
-            for count, found_rates in rates.items():
-                step_ms, num_tokens = timed(lambda n=count, r=runner, s=sequences: step(r, s[:n]))
-                found_rates.append(1e3 * num_tokens / step_ms)
-        one, eight = (sum(values) / len(values) for values in rates.values())
-        found[name] = {"one_tok_per_s": one, "eight_tok_per_s": eight, "ratio": eight / one}
+            for count, found_turns in turns.items():
+                with timed_products() as products_ms:
+                    step_ms, num_tokens = timed(lambda n=count, r=runner, s=sequences: step(r, s[:n]))
+                found_turns.append((num_tokens, step_ms, sum(products_ms)))
+        one, eight = (summarise_turns(found_turns) for found_turns in turns.values())
+        found[name] = {
+            "one": one,
+            "eight": eight,
+            "ratio": eight["tok_per_s"] / one["tok_per_s"],
+            "products_ratio": NUM_SLOTS * one["products_ms"] / eight["products_ms"],
+        }
     return found
+
+
+def summarise_turns(turns: list[tuple[int, float, float]]) -> dict[str, float]:
+    """Of turns as (tokens, milliseconds, those of the products): the mean rate, and medians."""
+    return {
+        "tok_per_s": sum(1e3 * num_tokens / step_ms for num_tokens, step_ms, _ in turns) / len(turns),
+        "products_ms": median(products_ms for _, _, products_ms in turns),
+        "products_share": median(products_ms / step_ms for _, step_ms, products_ms in turns),
+    }
 
 
 def measure_transformers(
@@ -204,6 +283,7 @@ def measure(options: argparse.Namespace, name: str) -> dict[str, Any]:
     rounds = measure_rounds(models, prompt_ids, options.rounds)
     return {
         "rounds": rounds,
+        "bookkeeping_ms": measure_bookkeeping(models, prompt_ids, max(options.rounds // 3, 5)),
         "concurrency": measure_concurrency(models, prompt_ids, max(options.rounds // 3, 5)),
         "transformers": measure_transformers(models, options, dtype, prompt_ids),
         "bandwidth": measure_bandwidth(models, dtype, rounds["ar"]["round_ms"]),
@@ -217,9 +297,14 @@ def lines_of(name: str, found: dict[str, Any]) -> list[str]:
         phases = "".join(f"{ms:8.2f}" for ms in row["phases_ms"].values())
         whole = f"{row['round_ms']:8.2f}{row['relative_to_ar']:6.2f}{row['tokens_per_round']:6.2f}"
         lines.append(f"  {method:<11}{whole}  {phases}")
+    bookkeeping = ", ".join(f"{method} {ms:.2f}" for method, ms in found["bookkeeping_ms"].items())
+    lines.append(f"  trees and bookkeeping, ms of one thread's CPU time: {bookkeeping}")
     for method, row in found["concurrency"].items():
-        rates = f"{row['eight_tok_per_s']:.1f} tok/s with 8 requests, {row['one_tok_per_s']:.1f} with one"
+        one, eight = row["one"], row["eight"]
+        rates = f"{eight['tok_per_s']:.1f} tok/s with 8 requests, {one['tok_per_s']:.1f} with one"
+        shares = f"{eight['products_share']:.0%} of the time with 8, {one['products_share']:.0%} with one"
         lines.append(f"  {method:<11}{rates}: {row['ratio']:.2f}x")
+        lines.append(f"  {'':<11}products alone, {shares}: {row['products_ratio']:.2f}x")
     theirs, memory = found["transformers"], found["bandwidth"]
     rates = f"{theirs['engine_tok_per_s']:.1f} tok/s, transformers {theirs['transformers_tok_per_s']:.1f}"
     lines.append(f"  AR {rates}: {theirs['ratio']:.2f}x")
