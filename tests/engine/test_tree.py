@@ -1,18 +1,19 @@
 """Tree construction against the list of all prefixes, sorted."""
 
+import math
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
 
-from draftbench.engine.proposer import marginals_of
+from draftbench.engine.proposer import FLOORS, grow_tree, likely_marginals
 from draftbench.engine.tree import Marginal, build_tree, make_chain, make_tree
 
 
 def random_marginals(seed: int, depth: int, width: int) -> list[Marginal]:
     logits = 2 * torch.randn(depth, width, generator=torch.Generator().manual_seed(seed))
-    return list(marginals_of(logits, width))
+    return list(likely_marginals(logits, -math.inf))
 
 
 def cut(marginals: list[Marginal], width: int) -> list[Marginal]:
@@ -94,33 +95,74 @@ def test_depths_ancestors_and_children_follow_from_the_parents():
     assert tree.children() == [{1: 1, 2: 2}, {}, {3: 3}, {}]
 
 
+@pytest.mark.parametrize("floor", [-0.4, -0.6, -1.0, -1.3])
+def test_a_tree_with_a_floor_is_the_whole_tree_up_to_there(floor):
+    marginals = [([-0.5, -1.0], [10, 11]), ([-0.3, -1.4], [20, 21])]
+    whole = {(10,): -0.5, (10, 20): -0.8, (11,): -1.0, (11, 20): -1.3, (10, 21): -1.9, (11, 21): -2.4}
+    tree = build_tree(9, marginals, budget=6, floor=floor)
+    assert paths(tree) == [path for path, score in whole.items() if score >= floor]
+
+
 def make_logits(kind: str, vocab_size: int) -> torch.Tensor:
-    """Five slots' logits; those of `equal` and `peaked` hold long runs of one value."""
+    """Five slots' logits, by how they are distributed."""
     logits = 4 * torch.randn(5, vocab_size, generator=torch.Generator().manual_seed(vocab_size))
     if kind == "tied":
         return logits.round()
-    if kind == "peaked":
-        return logits.where(logits > 8.0, -torch.inf)
-    return torch.zeros_like(logits) if kind == "equal" else logits
+    if kind == "impossible":
+        return logits.where(logits > logits.amax(-1, keepdim=True) - 6.0, -torch.inf)
+    return {"random": logits, "certain": 30 * logits, "equal": torch.zeros_like(logits)}[kind]
 
 
-@pytest.mark.parametrize("kind", ["random", "tied", "peaked", "equal"])
+def ranked_marginals(logits: torch.Tensor, width: int) -> list[Marginal]:
+    """The plain way: all log-probabilities, sorted; equal ones stay in the order of their ids."""
+    ranked = torch.sort(logits.float().log_softmax(-1), dim=-1, descending=True, stable=True)
+    values, token_ids = ranked.values[:, :width], ranked.indices[:, :width]
+    assert torch.equal(values, logits.float().log_softmax(-1).topk(values.shape[1]).values)
+    return list(zip(values.tolist(), token_ids.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["random", "certain", "tied", "impossible", "equal"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("vocab_size", [7, 127, 1024, 4999])
-@pytest.mark.parametrize("width", [1, 16, 64])
-def test_marginals_are_the_largest_log_probabilities_and_ties_go_to_the_smallest_ids(
-    kind, dtype, vocab_size, width
-):
+@pytest.mark.parametrize("vocab_size", [7, 4999])
+@pytest.mark.parametrize("budget", [1, 16, 64, 300])
+def test_a_grown_tree_is_the_tree_of_the_ranked_vocabulary(kind, dtype, vocab_size, budget):
     logits = make_logits(kind, vocab_size).to(dtype)
-    log_probs, token_ids = (torch.tensor(part) for part in zip(*marginals_of(logits, width), strict=True))
-    width = min(width, vocab_size)
-    assert torch.equal(logits.gather(-1, token_ids), logits.topk(width).values)
-    assert torch.equal(token_ids, logits.sort(dim=-1, descending=True, stable=True).indices[:, :width])
-    expected = logits.float().log_softmax(-1).gather(-1, token_ids)
-    torch.testing.assert_close(log_probs, expected, atol=1e-5, rtol=1e-5, equal_nan=True)
+    grown, expected = grow_tree(3, logits, budget), build_tree(3, ranked_marginals(logits, budget), budget)
+    assert grown.tokens.tolist() == expected.tokens.tolist()
+    assert grown.parents.tolist() == expected.parents.tolist()
 
 
-def test_logits_that_are_no_numbers_still_give_a_token_per_rank():
-    [(log_probs, token_ids)] = marginals_of(torch.full((1, 1024), torch.nan), 16)
-    assert token_ids == list(range(16))
-    assert len(log_probs) == 16
+def test_every_floor_is_needed_and_none_is_given_up_too_early():
+    """Trees that end above the first floor, between the floors, and below the last finite one."""
+    numbers_of_looks = []
+    for slope in (0.1, 1.0, 3.0):
+        logits = -slope * torch.arange(40.0).expand(4, 40)
+        scores = [log_probs[19] for log_probs, _ in ranked_marginals(logits, 20)]
+        numbers_of_looks.append(1 + sum(max(scores) < floor for floor in FLOORS))
+        assert paths(grow_tree(3, logits, 200)) == paths(build_tree(3, ranked_marginals(logits, 40), 200))
+    assert numbers_of_looks == [1, 2, 3]
+
+
+def test_a_token_below_the_first_floor_goes_before_a_prefix_of_likelier_tokens():
+    """The third token is left out at first, yet is more probable than the second one twice."""
+    logits = torch.tensor([[0.0, -5.0, -9.5, -50.0], [0.0, -5.0, -50.0, -50.0]])
+    assert FLOORS[0] == -9.0
+    assert paths(grow_tree(3, logits, 6))[5] == (2,)
+
+
+@pytest.mark.parametrize("kind", ["random", "tied", "equal"])
+def test_likely_marginals_are_the_tokens_above_the_floor_and_end_where_a_slot_has_none(kind):
+    logits = make_logits(kind, 600)
+    logits[3] = 0.0
+    floor = ranked_marginals(logits, 1)[3][0][0] if kind == "equal" else -6.0  # what is at the floor stays
+    expected = [
+        ([value for value in log_probs if value >= floor], token_ids)
+        for log_probs, token_ids in ranked_marginals(logits, 600)
+    ]
+    num_slots = 5 if kind == "equal" else 3
+    for found, wanted in zip(likely_marginals(logits, floor), expected[:num_slots], strict=True):
+        assert found == (wanted[0], wanted[1][: len(wanted[0])])
+
+
+def test_logits_that_are_no_numbers_give_a_root():
+    assert len(grow_tree(3, torch.full((4, 50), torch.nan), 16)) == 1

@@ -1,6 +1,7 @@
 """Draft trees: their shape, and how DDTree grows one from a drafter's marginals."""
 
 import heapq
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -62,7 +63,7 @@ def make_chain(tokens: list[int]) -> DraftTree:
     return DraftTree(np.array(tokens), order - 1, order, np.tri(num_nodes, dtype=np.bool_))
 
 
-def build_tree(root: int, marginals: Iterable[Marginal], budget: int) -> DraftTree:
+def build_tree(root: int, marginals: Iterable[Marginal], budget: int, floor: float = -math.inf) -> DraftTree:
     """The `budget` most probable prefixes under the product of a block's marginals.
 
     Under that product the expected number of accepted draft tokens of a tree is the sum of its nodes'
@@ -75,17 +76,18 @@ def build_tree(root: int, marginals: Iterable[Marginal], budget: int) -> DraftTr
 
     Args:
         root: the last emitted token.
-        marginals: of the positions, in their order; one is taken only when the tree reaches it. Ranks that
-            it lacks are not considered, which changes nothing where it has `budget`.
+        marginals: of the positions, in their order; one is taken only when the tree reaches it. Tokens that
+            it lacks are not considered, which changes nothing where it has `budget`, or all above the floor.
         budget: nodes without the root; fewer come out where fewer prefixes exist.
+        floor: no prefix of a smaller log-probability is taken.
 
     Source: DDTree, arXiv 2604.12989, propositions 1 and 2 and lemma 1.
     """
     unread = iter(marginals)
-    levels = [next(unread)]
+    levels = list(islice(unread, 1))
     tokens, parents, scores = [root], [-1], [0.0]
-    heap: list[tuple[float, tuple[int, ...], int]] = [(-levels[0][0][0], (0,), 0)]
-    while heap and len(tokens) <= budget:
+    heap: list[tuple[float, tuple[int, ...], int]] = [(-log_probs[0], (0,), 0) for log_probs, _ in levels]
+    while heap and len(tokens) <= budget and heap[0][0] <= -floor:
         cost, ranks, parent = heapq.heappop(heap)
         level, rank = len(ranks), ranks[-1]
         log_probs, token_ids = levels[level - 1]
