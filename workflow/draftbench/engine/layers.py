@@ -24,14 +24,15 @@ class Linear:
 
     On a CPU the weight is kept in oneDNN's blocked order, from which products of several rows take about
     0.7 of the time that they take from the plain order; bfloat16 needs AVX-512 or its like for that. One
-    row in float32 is faster from the plain order, so float32 keeps both: 1.1 GB for 135 M weights.
+    row in float32 is slower from it with AVX-512, where float32 keeps both orders, and faster without.
     """
 
     def __init__(self, weight: Tensor) -> None:
         is_half = weight.dtype == torch.bfloat16
         is_packed = weight.is_cpu and (not is_half or torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        keeps_both = not is_half and torch.backends.cpu.get_cpu_capability() == "AVX512"
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight) if is_packed else None
-        self._plain = None if is_packed and is_half else weight
+        self._plain = weight if keeps_both or not is_packed else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x @ weight.T`, from [M, in] to [M, out]."""
