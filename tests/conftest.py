@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import torch
 
 from draftbench.campaign_file import read_campaign, read_mapping
 from draftbench.engine.huge_pages import ask_for_huge_pages
@@ -19,6 +20,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # By now pytest reads and writes files of its own, which must not become those of the new process.
     config.pluginmanager.getplugin("capturemanager").suspend_global_capture(in_=True)
     ask_for_huge_pages()
+    if hasattr(config, "workerinput"):
+        torch.set_num_threads(1)  # threads of two tests at once would wait for each other in a spin
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,7 @@ def test_a_faulty_service_is_reported_and_the_others_run(
     assert_next_run_resumes(host, kept=["tp8-ar.pair", "tp8-ar.short"])
 
 
+@pytest.mark.slow
 def test_schedulers_that_outlive_a_stubborn_server_do_not_keep_the_gpus(host: GpuWorkspace) -> None:
     host.behave(ar="stubborn", dflash="stubborn")
     code, text = measure(host)
@@ -141,6 +142,7 @@ def small_disk(host: GpuWorkspace) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_loses_nothing_that_is_finished(host: GpuWorkspace, small_disk: Path) -> None:
     (small_disk / "small").mkdir()
     filler = small_disk / "filler"

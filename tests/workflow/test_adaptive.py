@@ -90,6 +90,7 @@ def test_a_finished_adaptive_campaign_has_nothing_to_do_after_a_reboot(finished)
     assert "Nothing to be done" in finished.snakemake("-n", "report/bench.pdf").text
 
 
+@pytest.mark.slow
 def test_a_deleted_result_of_a_further_session_is_measured_again_and_nothing_else(finished):
     finished.result("tp1-dflash-s3.short").unlink()
     assert finished.pending() == {"stage": 1, "start": 1, "measure": 1, **REPORT}
@@ -99,6 +100,7 @@ def test_a_deleted_result_of_a_further_session_is_measured_again_and_nothing_els
     assert finished.pending() == {}
 
 
+@pytest.mark.slow
 def test_a_deleted_result_of_an_early_session_is_judged_again(finished):
     finished.result("tp1-dflash.short").unlink()
     assert finished.pending() == {"stage": 1, "start": 1, "measure": 1, "judge": 1, **REPORT}
@@ -119,6 +121,7 @@ def test_a_higher_limit_measures_only_the_new_sessions(finished):
     assert finished.pending() == {}
 
 
+@pytest.mark.slow
 def test_what_a_narrower_width_asks_for_is_measured_also_after_an_interruption(finished):
     finished.configure(adaptive_campaign(half_width=1e-6, max_sessions=4))
     assert finished.run("--until", "judge").code == 0
@@ -131,6 +134,7 @@ def test_what_a_narrower_width_asks_for_is_measured_also_after_an_interruption(f
     assert finished.pending() == {}
 
 
+@pytest.mark.slow
 def test_lost_verdicts_are_found_again_without_measuring(finished):
     shutil.rmtree(finished.path / "report")
     num_starts = len(finished.starts())
@@ -150,6 +154,7 @@ def test_a_failed_cell_keeps_only_its_own_workload_from_further_sessions(fresh):
     assert fresh.pending() == REPORT
 
 
+@pytest.mark.slow
 def test_a_forced_result_is_measured_once(finished):
     cell = "results/small/tp1-ar-s3.short.json"
     assert finished.pending("--forcerun", cell)["measure"] == 1
@@ -159,6 +164,7 @@ def test_a_forced_result_is_measured_once(finished):
     assert finished.pending() == {}
 
 
+@pytest.mark.slow
 def test_a_thousand_cells_are_planned_in_seconds_also_where_there_may_be_more(fresh):
     campaign = small_campaign() | {"sessions": 2, "adaptive": {"half_width": 0.05, "max_sessions": 4}}
     campaign["methods"] = {f"ddtree-b{n}": {"algorithm": "ddtree", "budget": n} for n in range(1, 50)}
