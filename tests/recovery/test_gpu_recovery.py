@@ -166,6 +166,7 @@ def assert_audited(host: GpuWorkspace, cell: str) -> None:
     assert not [flag for flag in result["flags"] if flag.startswith("audit")]
 
 
+@pytest.mark.slow
 def test_results_survive_where_the_machine_starts_empty(host: GpuWorkspace, tmp_path: Path) -> None:
     """Half of the campaign on one machine, its results carried to another, the rest there."""
     first = host.snakemake("--cores", "1", *(f"results/small/tp8-ar.{w}.json" for w in ("pair", "short")))

@@ -110,6 +110,7 @@ def test_a_deleted_result_of_an_early_session_is_judged_again(finished):
     assert finished.pending() == {}
 
 
+@pytest.mark.slow
 def test_a_higher_limit_measures_only_the_new_sessions(finished):
     before = results(finished)
     finished.configure(adaptive_campaign(max_sessions=4))
@@ -143,6 +144,7 @@ def test_lost_verdicts_are_found_again_without_measuring(finished):
     assert finished.pending() == {}
 
 
+@pytest.mark.slow
 def test_a_failed_cell_keeps_only_its_own_workload_from_further_sessions(fresh):
     fresh.behave(**DRIFT, dflash=f"fail-{PAIR}")
     assert fresh.run().code == 1
