@@ -107,6 +107,14 @@ def test_a_loop_that_was_never_full_has_no_steady_state():
     assert definitions.steady_tok_per_s(apart, 2) is None
 
 
+def test_a_window_of_few_tokens_is_no_steady_state():
+    # Both slots decode together only from 0.9 s to 1.0 s: 2 of 21 tokens.
+    early, late = [0.1 * (i + 1) for i in range(10)], [0.9 + 0.1 * i for i in range(11)]
+    records = [make_record(0.0, early), make_record(0.0, late)]
+    assert definitions.steady_window_s(records, 2) == pytest.approx((0.9, 1.0))
+    assert definitions.steady_tok_per_s(records, 2) is None
+
+
 def test_tau_counts_the_bonus_token():
     assert definitions.tau(10, 0) == 1.0
     assert definitions.tau(3, 5) == pytest.approx(8 / 3)

@@ -106,7 +106,7 @@ def test_equal_texts_are_told_with_the_baseline_s_own(summarised):
 def test_texts_that_part_without_a_measured_gap_are_told_so(summarised):
     shape = Shape(diverging_methods=frozenset({"dflash"}))
     said = prose.exactness_sentence(summarised(shape, budgets=(8,)), SETTING)
-    assert "with the target’s logit gap not measured" in said
+    assert "where the target’s logit gap was not measured" in said
     assert "AR was not repeated" in said
 
 

@@ -4,6 +4,7 @@ import pytest
 from synthetic import Shape, campaign_values, make_result
 
 from draftbench.config import Campaign, cells
+from draftbench.records import OutputAudits
 from draftbench.report.times import times_spent
 
 START = "2026-03-01T10:00:00+00:00"
@@ -40,6 +41,14 @@ def test_starts_warm_ups_and_windows_add_up_to_the_wall_time_with_the_rest(resul
     assert (row.start_s, row.warmup_s, row.measured_s) == (120, 15, 250)
     assert row.rest_s == 480 - 120 - 15 - 250
     assert row.measured_share == pytest.approx(250 / (480 - 120 - 15))
+
+
+def test_an_audit_is_no_rest(result):
+    audit = OutputAudits(margin=2.0, noise=None, outputs=[], duration_s=30.0)
+    one = timed(result, pid=1, boot="a", began=2, ended=5, window_s=[110.0, 260.0])
+    (row,) = times_spent([one.model_copy(update={"audit": audit})])
+    assert (row.audit_s, row.rest_s) == (30, 300 - 120 - 10 - 150 - 30)
+    assert row.measured_share == pytest.approx((150 + 30) / (300 - 120 - 10))
 
 
 def test_every_process_is_a_start_and_every_boot_a_row(result):

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from draftbench.records import Chunk, RequestRecord
 
+# Share of a run's tokens that a window must hold to stand for a steady state.
+MIN_STEADY_SHARE = 0.25
+
 DEFINITIONS: dict[str, str] = {
     "ttft_s": (
         "Time to first token: from writing the request to a standing connection to the arrival of the first "
@@ -39,7 +42,8 @@ DEFINITIONS: dict[str, str] = {
     "steady_tok_per_s": (
         "Steady-state speed: tokens in the window in which all slots of the closed loop were decoding, "
         "from the latest first token of the first requests to the first end after the last send, divided "
-        "by that window's length; undefined when there is no such window."
+        "by that window's length; undefined when there is no such window, or when less than a quarter of "
+        "all tokens arrived in it: a few chunks are no steady state."
     ),
     "num_rounds": (
         "Rounds: target verifications of a request. The first token comes from the prefill and belongs to "
@@ -181,13 +185,15 @@ def steady_window_s(records: Sequence[RequestRecord], concurrency: int) -> tuple
 
 
 def steady_tok_per_s(records: Sequence[RequestRecord], concurrency: int) -> float | None:
-    """Output speed of one repeat inside its steady-state window."""
+    """Output speed of one repeat inside its steady-state window; None where that holds too few tokens."""
     window = steady_window_s(records, concurrency)
     if window is None:
         return None
     start_s, end_s = window
-    chunks = (chunk for record in records for chunk in record.chunks)
+    chunks = [chunk for record in records for chunk in record.chunks]
     num_tokens = sum(chunk.num_tokens for chunk in chunks if start_s < chunk.time_s <= end_s)
+    if num_tokens < MIN_STEADY_SHARE * sum(chunk.num_tokens for chunk in chunks):
+        return None
     return num_tokens / (end_s - start_s)
 
 

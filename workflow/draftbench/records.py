@@ -154,6 +154,7 @@ class OutputAudits(StrictModel):
     margin: float = Field(description="at positions not kept, every other token's gap is above this")
     noise: GapNoise | None = Field(description="null: no position was computed both ways")
     outputs: list[OutputAudit]
+    duration_s: float | None = Field(default=None, ge=0, description="null: not stored")
 
 
 class CellResult(StrictModel):

@@ -46,7 +46,7 @@ def audit_outputs(
     """
     by_text = _distinct_outputs(records, texts)
     num_outputs = sum(map(len, by_text.values()))
-    audit = _Audit(base_url)
+    audit, start_s = _Audit(base_url), time.monotonic()
     try:
         # Prefixes that decoding left in the cache would enter the prefill passes.
         server.flush_cache(base_url, FLUSH_LIMIT_S)
@@ -59,7 +59,9 @@ def audit_outputs(
         flags.append(f"audit-incomplete: {num_missing} of {num_outputs} outputs, {audit.reason}")
     if not audit.outputs:
         return None, flags
-    return OutputAudits(margin=MARGIN, noise=_noise(audit.changes), outputs=audit.outputs), flags
+    duration_s = time.monotonic() - start_s
+    noise = _noise(audit.changes)
+    return OutputAudits(margin=MARGIN, noise=noise, outputs=audit.outputs, duration_s=duration_s), flags
 
 
 def _distinct_outputs(records: Sequence[RequestRecord], texts: Mapping[str, str]) -> Mapping[str, Outputs]:

@@ -185,14 +185,14 @@ def exactness_sentence(summary: Summary, setting: Setting) -> str | None:
         said = f"All {compared} compared outputs of the drafting methods equal AR’s token for token."
     else:
         kinds = (
-            (_total(drafting, "num_ties"), "by a tie within the number format’s resolution"),
+            (_total(drafting, "num_ties"), "at a tie within the number format’s resolution"),
             (_total(drafting, "num_faults"), "by more than rounding, which is a fault"),
-            (_total(drafting, "num_unmeasured"), "with the target’s logit gap not measured"),
+            (_total(drafting, "num_unmeasured"), "where the target’s logit gap was not measured"),
         )
         parted = ", ".join(f"{num} {how}" for num, how in kinds if num)
         said = (
             f"{equal} of {compared} compared outputs of the drafting methods equal AR’s token for token "
-            f"({percent(equal / compared)}); the others part {parted}."
+            f"({percent(equal / compared)}). Parted from it: {parted}."
         )
     own = [row for row in rows if row.is_baseline]
     own_compared, own_equal = _total(own, "num_compared"), _total(own, "num_equal")

@@ -37,6 +37,12 @@ def before_repetition(
     return found[1] if has_numbers else None
 
 
+def repeats_at_all(summary: Summary, setting: Setting) -> bool:
+    """Whether any output behind the setting's numbers of single requests holds an 8-gram twice."""
+    rows = _cells(summary, setting, _methods(summary, setting))
+    return any(row.repeated_8gram_share for row in rows if row.kind == "single")
+
+
 def repeats_much(summary: Summary, setting: Setting) -> bool:
     """Whether outputs behind the setting's numbers of single requests repeat too much to go unsaid."""
     rows = _cells(summary, setting, _methods(summary, setting))

@@ -210,17 +210,18 @@ class TimeSpent(StrictModel):
     start_s: float = Field(description="from each service's start to its first result's")
     warmup_s: float
     measured_s: float = Field(description="from the first send to the last end, all results together")
+    audit_s: float = Field(description="audits of the baseline's outputs, where their time is stored")
 
     @property
     def rest_s(self) -> float:
-        """Between cells: audits, stops, staging, pauses."""
-        return self.wall_s - self.start_s - self.warmup_s - self.measured_s
+        """Between cells: stops, staging, pauses, and audits whose time is not stored."""
+        return self.wall_s - self.start_s - self.warmup_s - self.measured_s - self.audit_s
 
     @property
     def measured_share(self) -> float | None:
-        """Of the time without starts and warm-ups."""
+        """Measured and audits, of the time without starts and warm-ups."""
         available_s = self.wall_s - self.start_s - self.warmup_s
-        return self.measured_s / available_s if available_s > 0 else None
+        return (self.measured_s + self.audit_s) / available_s if available_s > 0 else None
 
 
 class Counts(StrictModel):

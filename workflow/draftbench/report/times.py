@@ -30,6 +30,7 @@ def _of_boot(results: list[CellResult]) -> TimeSpent:
         start_s=sum(_start_s(members) for members in by_start.values()),
         warmup_s=sum(result.window_s[0] - result.start_s for result in results),
         measured_s=sum(result.window_s[1] - result.window_s[0] for result in results),
+        audit_s=sum((result.audit.duration_s or 0.0) for result in results if result.audit),
     )
 
 

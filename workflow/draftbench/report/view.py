@@ -12,6 +12,7 @@ from draftbench.report.plots.base import settings, unmeasured_settings
 from draftbench.report.repetition import (
     before_repetition,
     repeated_share,
+    repeats_at_all,
     repeats_much,
     repetition_overview,
     repetition_sentence,
@@ -124,6 +125,10 @@ class View:
     def repeats_much(self) -> bool:
         """Whether the outputs of any setting repeat themselves much."""
         return any(repeats_much(self.summary, setting) for setting in self.settings)
+
+    def repeats_at_all(self, setting: Setting) -> bool:
+        """See `repetition.repeats_at_all`."""
+        return repeats_at_all(self.summary, setting)
 
     def repeated_share(self, setting: Setting, method: str, workload: str) -> float | None:
         """Share of repeated 8-grams in the outputs of a method."""
