@@ -1,7 +1,10 @@
 """The environment as the report prints it."""
 
+from synthetic import Shape, campaign_values, make_result
+
+from draftbench.config import Campaign, cells
 from draftbench.files import canonical_json, sha256_text
-from draftbench.report.environment import MAX_LISTED_HASHES, flatten, main_facts
+from draftbench.report.environment import MAX_LISTED_HASHES, flatten, main_facts, same_environment
 
 
 def hashes(number):
@@ -51,3 +54,18 @@ def test_settings_of_gpus_have_units_where_the_setup_names_them():
     assert main_facts([["gpu_settings", said]], []) == [
         ["GPU settings", "persistence mode Enabled, power limit 700.00 W, highest SM clock 1980 MHz, other 1"]
     ]
+
+
+def with_engine_packages(**versions):
+    """A result whose server had these packages."""
+    campaign = Campaign.model_validate(campaign_values(budgets=()))
+    result = make_result(campaign, next(iter(cells(campaign))), Shape())
+    environment = result.identity.environment | {"engine_packages": versions}
+    identity = result.identity.model_copy(update={"environment": environment})
+    return result.model_copy(update={"identity": identity})
+
+
+def test_a_plugin_that_only_trees_need_is_no_other_environment():
+    plain = with_engine_packages(sglang="0.5.17", **{"sglang-ddtree": None})
+    assert same_environment(plain, with_engine_packages(sglang="0.5.17", **{"sglang-ddtree": "0.1.0"}))
+    assert not same_environment(plain, with_engine_packages(sglang="0.5.18", **{"sglang-ddtree": None}))

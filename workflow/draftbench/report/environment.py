@@ -23,6 +23,9 @@ DECISIVE_KEYS = (
     "gpu_topology",
 )
 
+# Part of a method, not of what the methods share: the baseline's server has no use for it.
+METHOD_PACKAGES = frozenset({"sglang-ddtree"})
+
 MAIN_FACTS = {
     "gpus": "GPUs",
     "gpu_settings": "GPU settings",
@@ -54,13 +57,18 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def same_environment(one: CellResult, other: CellResult) -> bool:
-    """Whether two results come from the same engine, packages and hardware."""
+    """Whether two results come from the same engine, packages and hardware.
+
+    A plugin that only some methods need may be missing, or of another release, for the other one.
+    """
     return _fingerprint(one) == _fingerprint(other)
 
 
 def _fingerprint(result: CellResult) -> str:
     identity = result.identity
     decisive = {key: identity.environment[key] for key in DECISIVE_KEYS if key in identity.environment}
+    if isinstance(installed := decisive.get("engine_packages"), Mapping):
+        decisive["engine_packages"] = {k: v for k, v in installed.items() if k not in METHOD_PACKAGES}
     return canonical_json([identity.engine, identity.engine_version, decisive])
 
 
