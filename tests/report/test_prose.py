@@ -75,6 +75,15 @@ def test_one_session_gives_an_observation_and_no_recommendation(summary):
     assert "Deploy" not in said
 
 
+def test_beside_a_method_of_one_session_stands_the_best_that_has_an_interval(summary):
+    (known,) = with_overall(summary).comparisons
+    (quick,) = with_overall(summary, ratio=1.8, low=None, high=None, verdict="within one session").comparisons
+    quick = quick.model_copy(update={"method": "ddtree-b8"})
+    said = prose.recommendation(summary.model_copy(update={"comparisons": [known, quick]}), SETTING)
+    assert said.startswith("DDTree-8 reached 1.80 times AR’s output speed in the one session measured")
+    assert "Of the methods with an interval: DFlash is faster than AR: 1.50 times" in said
+
+
 def test_without_a_number_the_reasons_stand_in_its_place(summarised):
     failures = {
         f"tp1-{m}.{w}": ("oom", "x") for m in ("dflash", "ddtree-b8") for w in ("short", "long", "very-long")

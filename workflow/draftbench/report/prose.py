@@ -100,7 +100,7 @@ def recommendation(summary: Summary, setting: Setting) -> str:
         return f"No method could be compared with AR ({reasons}). Stay with AR until the cells are measured."
     sentence = verdict_sentence(summary, best)
     advice = ADVICE[best.evidence.verdict].format(method=label(summary, best.method))
-    return f"{sentence} {_rivals(summary, rows)}{advice}"
+    return f"{sentence} {_rivals(summary, rows)}{advice}{_better_known(summary, rows)}"
 
 
 def overview_sentence(best: Sequence[Comparison]) -> str:
@@ -134,6 +134,13 @@ def _rivals(summary: Summary, rows: Sequence[Comparison]) -> str:
         if row.evidence and row.evidence.high is not None and row.evidence.high >= best.low
     ]
     return f"Its interval overlaps with that of {joined(names)}, so their order is open. " if names else ""
+
+
+def _better_known(summary: Summary, rows: Sequence[Comparison]) -> str:
+    """The best method that has an interval, where the best of all has none."""
+    known = [row for row in rows if row.evidence and row.evidence.low is not None]
+    is_told = not known or known[0] is rows[0]
+    return "" if is_told else f" Of the methods with an interval: {verdict_sentence(summary, known[0])}"
 
 
 def joined(names: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ def wait_ready(handle: ServiceHandle, supervisor: Supervisor, limit_s: float) ->
     waited_for = "a connection"
     while True:
         _refuse_dead(handle, supervisor)
-        waited_for = _missing(handle, READY_TOKENS) or ""
+        waited_for = _missing(handle) or ""
         if not waited_for:
             return check_identity(handle, supervisor)
         if time.monotonic() > deadline_s:
@@ -46,7 +46,8 @@ def is_healthy(handle: ServiceHandle, supervisor: Supervisor) -> bool:
     """It runs, generates, and is the one on record."""
     try:
         _refuse_dead(handle, supervisor)
-        if _missing(handle, ALIVE_TOKENS):
+        # Not /health: SGLang lets it take a second, and a generation says more.
+        if _ungenerated(handle, ALIVE_TOKENS):
             return False
         check_identity(handle, supervisor)
     except ServerError:
@@ -101,21 +102,34 @@ def _refuse_dead(handle: ServiceHandle, supervisor: Supervisor) -> None:
     raise ServerDied(f"{handle.service}: expected it to run, but {cause}{last}; see {handle.log}", reason)
 
 
-def _missing(handle: ServiceHandle, num_tokens: int) -> str | None:
+def _missing(handle: ServiceHandle) -> str | None:
     """What readiness still lacks; a server that says it is healthy must also generate."""
+    answer = _ask("GET", f"{handle.base_url}/health")
+    if isinstance(answer, str):
+        return answer
+    return "status 200 of /health" if answer.status_code != 200 else _ungenerated(handle, READY_TOKENS)
+
+
+def _ungenerated(handle: ServiceHandle, num_tokens: int) -> str | None:
+    """What a real generation lacks."""
     sampling = {"max_new_tokens": num_tokens, "temperature": 0.0}
     probe = {"text": "The quick brown fox", "sampling_params": sampling}
+    answer = _ask("POST", f"{handle.base_url}/generate", probe)
+    if isinstance(answer, str):
+        return answer
+    return None if answer.status_code == 200 and _has_tokens(answer) else "a generated token"
+
+
+def _ask(method: str, url: str, body: dict[str, Any] | None = None) -> requests.Response | str:
+    """The response, or what there is none of."""
     with requests.Session() as session:
         session.trust_env = False  # a proxy of the environment is not for this host
         try:
-            if session.get(f"{handle.base_url}/health", timeout=PROBE_LIMIT_S).status_code != 200:
-                return "status 200 of /health"
-            answer = session.post(f"{handle.base_url}/generate", json=probe, timeout=PROBE_LIMIT_S)
+            return session.request(method, url, json=body, timeout=PROBE_LIMIT_S)
         except requests.ConnectionError:
             return "a connection"
         except requests.RequestException:
             return "an answer"
-    return None if answer.status_code == 200 and _has_tokens(answer) else "a generated token"
 
 
 def _has_tokens(answer: requests.Response) -> bool:
