@@ -198,9 +198,12 @@ def run_servers(options: argparse.Namespace, summary: dict[str, Any], deadline: 
 def report(name: str, result: dict[str, Any]) -> None:
     """One server's result, shortly."""
     shown = {key: value for key, value in result.items() if key not in ("single_ids", "samples", "log")}
+    for kind in ("single", "batch", "resumed"):
+        shown[kind] = [one for one in result.get(kind, []) if not one["equal"]]
     print(f"=== {name}: {json.dumps(shown)}", flush=True)
     for line in result.get("log", []):
-        print(f"    {line}", flush=True)
+        if "DDTree" in line or "num_tokens_per_req" in line or "cuda graph" in line:
+            print(f"    {line[:200]}", flush=True)
 
 
 def conclude(summary: dict[str, Any]) -> bool:
@@ -245,7 +248,7 @@ def main() -> None:
         "--only", type=lambda text: text.split(","), help="arms, ar among them: ar,dflash,b16"
     )
     parser.add_argument("--samples", type=int, default=400, help="short outputs drawn at temperature 1")
-    parser.add_argument("--start-limit-s", type=float, default=150)
+    parser.add_argument("--start-limit-s", type=float, default=200)
     parser.add_argument("--limit-s", type=float, default=480)
     options = parser.parse_args()
     deadline = time.monotonic() + options.limit_s

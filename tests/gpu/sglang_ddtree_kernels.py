@@ -78,6 +78,36 @@ def check_functions() -> dict[str, Any]:
     return {"tensors_compared": num_compared}
 
 
+def check_growing() -> dict[str, Any]:
+    """The kernel grows the trees that many launches grow; where probabilities tie, equally probable ones."""
+    from sglang_ddtree.growing import KernelTreeBuilder  # noqa: PLC0415
+
+    num_same = num_compared = 0
+    for budget in BUDGETS:
+        one, many = (builder(BLOCK - 1, budget, "cuda") for builder in (KernelTreeBuilder, TreeBuilder))
+        for kind in KINDS:
+            for seed in range(8):
+                blocks = rank_tokens(make_logits(kind, num_requests=8, seed=seed).cuda(), budget)
+                roots = torch.arange(8, device="cuda")
+                found, expected = one(*blocks, roots), many(*blocks, roots)
+                same = all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+                assert same or kind != "random", f"budget {budget}: other trees"
+                masses = [tree_masses(trees, blocks) for trees in (found, expected)]
+                assert torch.allclose(*masses, rtol=1e-4), f"budget {budget}, {kind}: other masses"
+                num_same += same
+                num_compared += 1
+    return {"same_batches": f"{num_same} of {num_compared}"}
+
+
+def tree_masses(trees: DraftTrees, blocks: tuple[Tensor, Tensor]) -> Tensor:
+    """Probability of all nodes of each tree, from their tokens and ancestors."""
+    log_probs, token_ids = blocks
+    level = (trees.depths - 1).clamp(min=0).unsqueeze(2).expand(-1, -1, token_ids.shape[2])
+    is_token = token_ids.gather(1, level) == trees.tokens.unsqueeze(2)
+    own = (log_probs.gather(1, level).double() * is_token).nan_to_num().sum(dim=2) * (trees.depths > 0)
+    return (trees.ancestors.double() @ own.unsqueeze(2)).squeeze(2).exp().sum(dim=1)
+
+
 def check_ranks() -> dict[str, Any]:
     """The most probable tokens of bf16 logits are as probable as a sort's, and really of that probability."""
     logits = torch.randn(8, BLOCK - 1, VOCABULARY, device="cuda").mul(4).bfloat16()
@@ -107,13 +137,15 @@ def time_us(run: Callable[[], Any], repeats: int = 50) -> float:
 
 def check_graph() -> dict[str, Any]:
     """A captured proposal gives the eager trees for new inputs; and what head, ranks and tree cost."""
+    from sglang_ddtree.growing import KernelTreeBuilder  # noqa: PLC0415
+
     head = torch.randn(VOCABULARY, HIDDEN, device="cuda")
     results: dict[str, Any] = {}
     num_same = num_compared = 0
     with torch.inference_mode():
         for budget in (8, 16, 32, 64):
             for num_requests in (1, 8):
-                proposer = TreeProposer(head, TreeBuilder(BLOCK - 1, budget, "cuda"), BLOCK)
+                proposer = TreeProposer(head, KernelTreeBuilder(BLOCK - 1, budget, "cuda"), BLOCK)
                 proposer.reserve(8)
                 hidden = torch.randn(num_requests * BLOCK, HIDDEN, device="cuda") / 4
                 ids = torch.arange(num_requests * BLOCK, device="cuda")
@@ -134,15 +166,23 @@ def check_graph() -> dict[str, Any]:
 
 def time_proposal(head: Tensor, budget: int, num_requests: int) -> dict[str, float]:
     """GPU microseconds in bf16: a captured proposal, DFlash's head alone, an eager proposal."""
+    from sglang_ddtree.growing import KernelTreeBuilder  # noqa: PLC0415
+
     head = head.bfloat16()
-    proposer = TreeProposer(head, TreeBuilder(BLOCK - 1, budget, "cuda"), BLOCK)
-    proposer.reserve(num_requests)
+    proposers = [
+        TreeProposer(head, builder(BLOCK - 1, budget, "cuda"), BLOCK)
+        for builder in (KernelTreeBuilder, TreeBuilder)
+    ]
+    for proposer in proposers:
+        proposer.reserve(num_requests)
+    kernel, many = proposers
     hidden = torch.randn(num_requests * BLOCK, HIDDEN, device="cuda", dtype=torch.bfloat16) / 4
     ids = torch.arange(num_requests * BLOCK, device="cuda")
     return {
-        "graph_us": time_us(capture(lambda: proposer(hidden, ids)).replay),
+        "graph_us": time_us(capture(lambda: kernel(hidden, ids)).replay),
+        "graph_of_many_launches_us": time_us(capture(lambda: many(hidden, ids)).replay),
         "head_and_argmax_us": time_us(capture(lambda: (hidden @ head.T).argmax(dim=-1)).replay),
-        "eager_us": time_us(lambda: proposer(hidden, ids), repeats=10),
+        "eager_us": time_us(lambda: kernel(hidden, ids), repeats=10),
     }
 
 
@@ -270,7 +310,7 @@ def check_moves() -> dict[str, Any]:
     }
 
 
-CHECKS = (check_functions, check_ranks, check_graph, check_moves, check_attention)
+CHECKS = (check_functions, check_growing, check_ranks, check_graph, check_moves, check_attention)
 
 
 def main() -> None:

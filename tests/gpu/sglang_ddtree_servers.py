@@ -47,6 +47,7 @@ ARMS = (
     tree("b8", 9),
     tree("b64", 65),
     tree("chain", 16, SGLANG_DDTREE_CHAIN="1"),
+    tree("b16-torch", 17, SGLANG_DDTREE_TORCH="1"),
     tree("b16-sync", 17, "--disable-overlap-schedule"),
 )
 

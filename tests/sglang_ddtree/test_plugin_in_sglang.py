@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("sglang.srt.plugins", reason="SGLang has an environment of its own")
 
 import torch
+from sglang.kernels.ops.attention.extend_attention import extend_attention_fwd
 from sglang.srt import runtime_context
 from sglang.srt.managers import schedule_batch
 from sglang.srt.mem_cache import kv_cache_configurator
@@ -20,9 +21,10 @@ from sglang.srt.plugins.hook_registry import HookRegistry
 from sglang.srt.server_args import prepare_server_args
 from sglang.srt.speculative import dflash_utils
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang_ddtree.growing import KernelTreeBuilder
 from sglang_ddtree.kernels import move_rows_at_once, row_sizes
-from sglang_ddtree.trees import accept, find_moves, move_rows
-from tests.sglang_ddtree.batched_trees import random_trees
+from sglang_ddtree.trees import TreeBuilder, accept, find_moves, move_rows, rank_tokens, write_tree_mask
+from tests.sglang_ddtree.batched_trees import KINDS, NUM_POSITIONS, make_logits, random_trees
 
 import sglang_ddtree
 from sglang_ddtree import algorithm
@@ -217,7 +219,64 @@ def test_calls_into_sglang_use_arguments_that_exist(name):
     assert checked >= {"worker": 5, "draft_input": 2, "targets": 4, "algorithm": 0}[name]
 
 
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1 or a GPU")
+interpreted = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1")
+
+
+@interpreted
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("budget", [1, 8, 16, 64])
+def test_the_kernel_grows_the_same_trees_as_many_launches(budget, kind):
+    log_probs, token_ids = rank_tokens(make_logits(kind), budget)
+    roots = torch.tensor([5, 6, 7])
+    found = KernelTreeBuilder(NUM_POSITIONS, budget, "cpu")(log_probs, token_ids, roots)
+    expected = TreeBuilder(NUM_POSITIONS, budget, "cpu")(log_probs, token_ids, roots)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@interpreted
+def test_impossible_tokens_are_taken_last_and_only_once():
+    log_probs = torch.full((1, 2, 6), -torch.inf)
+    log_probs[0, :, 0] = 0.0
+    token_ids = torch.arange(12).view(1, 2, 6)
+    trees = KernelTreeBuilder(2, 6, "cpu")(log_probs, token_ids, torch.tensor([99]))
+    assert trees.tokens[0, :3].tolist() == [99, 0, 6]
+    nodes = list(zip(trees.parents[0].tolist(), trees.tokens[0].tolist(), strict=True))
+    assert len(set(nodes)) == 7
+
+
+@interpreted
+def test_sglangs_attention_sees_the_prefix_and_the_ancestors_alone():
+    """In float32, since the interpreter has no bfloat16; requests of different lengths, scattered slots."""
+    width, heads, kv_heads, size, lens = 9, 4, 2, 16, torch.tensor([5, 70, 1])
+    trees = random_trees(3, width, num_tokens=3, seed=1)
+    q, k, v = (torch.randn(3 * width, n, size) for n in (heads, kv_heads, kv_heads))
+    keys, values = (torch.randn(90, kv_heads, size) for _ in range(2))
+    slots = torch.randperm(90)[: int(lens.sum())]
+    ends = torch.cat([torch.zeros(1), lens.cumsum(0)]).int()
+    cells = width * (lens + width)
+    mask = torch.zeros(int(cells.sum()), dtype=torch.uint8)
+    write_tree_mask(mask, trees.ancestors, lens)
+    out = torch.empty_like(q)
+    starts = torch.cat([torch.zeros(1), cells.cumsum(0)]).long()
+    rows = torch.arange(0, 4 * width, width).int()
+    extend_attention_fwd(
+        q, k, v, out, keys, values, rows, ends, slots, mask, True, starts, width, 1.0, 1.0
+    )  # fmt: skip
+    for i, own in enumerate(rows[:-1].tolist()):
+        block, prefix = slice(own, own + width), slots[ends[i] : ends[i + 1]]
+        seen_keys, seen_values = (
+            torch.cat([cache[prefix], new[block]]).repeat_interleave(2, dim=1).transpose(0, 1)
+            for cache, new in ((keys, k), (values, v))
+        )
+        visible = torch.cat([torch.ones(width, len(prefix), dtype=torch.bool), trees.ancestors[i]], dim=1)
+        exact = torch.nn.functional.scaled_dot_product_attention(
+            q[block].transpose(0, 1), seen_keys, seen_values, attn_mask=visible
+        )
+        assert torch.allclose(out[block].transpose(0, 1), exact, atol=1e-5)
+
+
+@interpreted
 def test_the_kernel_moves_what_two_launches_for_each_buffer_move():
     for seed, width in enumerate((2, 9, 17, 65)):
         trees = random_trees(3, width, num_tokens=2, seed=seed)

@@ -18,6 +18,7 @@ import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.draft_worker_common import make_draft_block_spec_info
 from sglang_ddtree.draft_input import DDTreeDraftInput
+from sglang_ddtree.growing import KernelTreeBuilder
 from sglang_ddtree.proposal import TreeProposer
 from sglang_ddtree.trees import ChainBuilder, TreeBuilder
 
@@ -155,7 +156,11 @@ def extend_slots(req_pool_indices, req_to_token, start_offset, draft_token_num, 
 
 @pytest.mark.parametrize(
     ("width", "builder_class"),
-    [*((width, TreeBuilder) for width in (2, 9, 13, 17, 33)), (9, ChainBuilder), (16, ChainBuilder)],
+    [
+        *((width, TreeBuilder) for width in (9, 17)),
+        *((width, KernelTreeBuilder) for width in (2, 9, 13, 17, 33)),
+        *((width, ChainBuilder) for width in (9, 16)),
+    ],
 )
 def test_rounds_emit_what_decoding_one_token_at_a_time_emits(width, builder_class, monkeypatch):
     texts = [continued(prompt, 150) for prompt in PROMPTS]

@@ -40,19 +40,19 @@ def move_rows_at_once(addresses: Tensor, row_bytes: Tensor, max_row_bytes: int, 
     _, num_requests, num_rows = moves.shape
     num_tiles = triton.cdiv(max_row_bytes // WORD_BYTES, _TILE_WORDS.value)
     _move_rows[(len(addresses), num_tiles, num_requests)](
-        addresses, row_bytes, moves, num_rows, ROWS=triton.next_power_of_2(num_rows), num_warps=4
+        addresses, row_bytes, moves, num_rows, max_rows=triton.next_power_of_2(num_rows), num_warps=4
     )
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # Triton has no types
-def _move_rows(addresses, row_bytes, moves, num_rows, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def _move_rows(addresses, row_bytes, moves, num_rows, max_rows: tl.constexpr):  # type: ignore[no-untyped-def]
     """One program moves one slice of words of one request's rows in one buffer."""
     buffer = tl.program_id(0)
     words = tl.program_id(1) * _TILE_WORDS + tl.arange(0, _TILE_WORDS)
     request = tl.program_id(2)
     row_words = tl.load(row_bytes + buffer) // 4
     base = tl.cast(tl.load(addresses + buffer), tl.pointer_type(tl.int32))
-    rows = tl.arange(0, ROWS)
+    rows = tl.arange(0, max_rows)
     is_row = rows < num_rows
     reads = moves + request * num_rows
     writes = reads + tl.num_programs(2) * num_rows

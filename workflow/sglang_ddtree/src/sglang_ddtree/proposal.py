@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from sglang_ddtree.trees import ChainBuilder, DraftTrees, TreeBuilder, rank_tokens
+from sglang_ddtree.trees import Builder, DraftTrees, rank_tokens
 
 
 class TreeProposer:
@@ -12,7 +12,7 @@ class TreeProposer:
     Within a graph the trees go to fixed tensors, since a replay returns nothing.
     """
 
-    def __init__(self, head: Tensor, builder: TreeBuilder | ChainBuilder, block_size: int) -> None:
+    def __init__(self, head: Tensor, builder: Builder, block_size: int) -> None:
         """Keep what every round needs.
 
         Args:

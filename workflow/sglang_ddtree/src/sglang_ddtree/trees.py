@@ -7,7 +7,7 @@ ranks of a position. Node 0 is the root, the last emitted token. A parent's inde
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -48,6 +48,27 @@ class Acceptance(NamedTuple):
     tokens: Tensor
 
 
+class Builder(Protocol):
+    """Makes trees of a block's marginals.
+
+    Attributes:
+        budget: nodes without the root.
+        num_ranks: tokens of every position that it looks at.
+    """
+
+    budget: int
+    num_ranks: int
+
+    def __call__(self, log_probs: Tensor, token_ids: Tensor, roots: Tensor) -> DraftTrees:
+        """Grow the trees.
+
+        Args:
+            log_probs: of each position's most probable tokens, descending, [B, D, K] float32.
+            token_ids: theirs, [B, D, K] int64.
+            roots: the last emitted tokens, [B] int64.
+        """
+
+
 class TreeBuilder:
     """The `budget` most probable prefixes under the product of a block's marginals, as by DDTree's heap.
 
@@ -57,10 +78,6 @@ class TreeBuilder:
     parent, then of rank, so that a parent always precedes its children.
 
     Source: DDTree, arXiv 2604.12989, propositions 1 and 2.
-
-    Attributes:
-        budget: nodes without the root.
-        num_ranks: tokens of every position that can matter.
     """
 
     def __init__(self, num_positions: int, budget: int, device: torch.device | str) -> None:
@@ -74,13 +91,7 @@ class TreeBuilder:
         self._num_doublings = max(self._num_depths, 1).bit_length()
 
     def __call__(self, log_probs: Tensor, token_ids: Tensor, roots: Tensor) -> DraftTrees:
-        """Grow the trees.
-
-        Args:
-            log_probs: of each position's most probable tokens, descending, [B, D, K] float32.
-            token_ids: theirs, [B, D, K] int64.
-            roots: the last emitted tokens, [B] int64.
-        """
+        """As `Builder` says."""
         num_requests, n = len(roots), self.budget
         costs, beam, rank = self._grow_beams(-log_probs[:, : self._num_depths])
         _, chosen = _cheapest(costs, n)
@@ -128,12 +139,7 @@ def _cheapest(costs: Tensor, number: int) -> tuple[Tensor, Tensor]:
 
 
 class ChainBuilder:
-    """The tree without branches: DFlash's block as far as the budget goes. For checks against DFlash.
-
-    Attributes:
-        budget: nodes without the root, at most the block's draft positions.
-        num_ranks: 1, the most probable token.
-    """
+    """The tree without branches: DFlash's block as far as the budget goes. For checks against DFlash."""
 
     def __init__(self, num_positions: int, budget: int, device: torch.device | str) -> None:
         if budget > num_positions:
@@ -144,8 +150,9 @@ class ChainBuilder:
         self.num_ranks = 1
         self._order = torch.arange(budget + 1, device=device)
 
-    def __call__(self, _log_probs: Tensor, token_ids: Tensor, roots: Tensor) -> DraftTrees:
-        """Arguments as of `TreeBuilder`; one rank suffices."""
+    def __call__(self, log_probs: Tensor, token_ids: Tensor, roots: Tensor) -> DraftTrees:
+        """As `Builder` says; probabilities do not matter."""
+        del log_probs
         num_requests, width = len(roots), self.budget + 1
         order = self._order.expand(num_requests, width)
         below = self._order.unsqueeze(1) >= self._order

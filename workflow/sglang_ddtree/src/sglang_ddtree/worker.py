@@ -20,6 +20,7 @@ from torch import Tensor
 
 from sglang_ddtree.checks import check_mask, check_target, find_head
 from sglang_ddtree.draft_input import DDTreeDraftInput
+from sglang_ddtree.growing import KernelTreeBuilder
 from sglang_ddtree.kernels import move_rows_at_once, row_sizes
 from sglang_ddtree.proposal import TreeProposer
 from sglang_ddtree.targets import choose_tokens
@@ -35,6 +36,9 @@ from sglang_ddtree.trees import (
 
 CHAIN_VARIABLE = "SGLANG_DDTREE_CHAIN"
 """Set to 1, trees are DFlash's line, whose outputs and acceptance must then be DFlash's."""
+
+TORCH_VARIABLE = "SGLANG_DDTREE_TORCH"
+"""Set to 1, trees are grown by many small launches instead of one kernel, which must give the same."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +60,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]  # SGLang has no types
         drafter_args.override("sglang_ddtree.drafter", speculative_num_draft_tokens=block_size)
         super().__init__(drafter_args, gpu_id, ps, nccl_port, target_worker)
         self.server_args = server_args
-        self._chains = os.environ.get(CHAIN_VARIABLE, "0") == "1"
-        builder_class = ChainBuilder if self._chains else TreeBuilder
-        builder = builder_class(block_size - 1, self._width - 1, self.device)
+        builder = choose_builder()(block_size - 1, self._width - 1, self.device)
         head = find_head(target_worker.model_runner.model, builder.num_ranks)
         self._proposer = TreeProposer(head, builder, block_size)
         self._path_offsets = torch.arange(self._path_length, device=self.device)
@@ -107,7 +109,7 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]  # SGLang has no types
             self._width,
             self.block_size,
             self._proposer.builder.num_ranks,
-            "chains" if self._chains else "trees",
+            type(self._proposer.builder).__name__,
             captured,
             "none yet" if mask is None else mask.buffer.numel(),
             "any" if mask is None else mask.max_bs,
@@ -272,6 +274,13 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]  # SGLang has no types
             positions=(prefix_lens.unsqueeze(1) + self._path_offsets).flatten(),
             commit_lens=accepted.lengths.to(torch.int32),
         )
+
+
+def choose_builder() -> type[ChainBuilder | TreeBuilder | KernelTreeBuilder]:
+    """What makes the trees, by the environment."""
+    if os.environ.get(CHAIN_VARIABLE) == "1":
+        return ChainBuilder
+    return TreeBuilder if os.environ.get(TORCH_VARIABLE) == "1" else KernelTreeBuilder
 
 
 def host_lengths(batch: Any, draft_input: Any, num_new: int) -> tuple[Tensor, int]:
