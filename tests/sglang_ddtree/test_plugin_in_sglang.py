@@ -7,6 +7,7 @@ import os
 from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +20,7 @@ from sglang.srt.managers import schedule_batch
 from sglang.srt.mem_cache import kv_cache_configurator
 from sglang.srt.plugins.hook_registry import HookRegistry
 from sglang.srt.server_args import prepare_server_args
-from sglang.srt.speculative import dflash_utils
+from sglang.srt.speculative import dflash_info_v2, dflash_utils
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang_ddtree.growing import KernelTreeBuilder
 from sglang_ddtree.kernels import move_rows_at_once, row_sizes
@@ -27,7 +28,7 @@ from sglang_ddtree.trees import TreeBuilder, accept, find_moves, move_rows, rank
 from tests.sglang_ddtree.batched_trees import KINDS, NUM_POSITIONS, make_logits, random_trees
 
 import sglang_ddtree
-from sglang_ddtree import algorithm
+from sglang_ddtree import algorithm, draft_input
 
 SOURCE = Path(sglang_ddtree.__file__).parent
 
@@ -161,6 +162,51 @@ def test_a_launch_that_cannot_work_ends_in_one_sentence(models, more, sentence):
     width = ("--speculative-num-draft-tokens", "17") if more else ()
     with pytest.raises(ValueError, match=sentence):
         parse_options(models, *width, *more)
+
+
+@pytest.mark.parametrize(("width", "reserve"), [(9, 32), (13, 32), (16, 32), (17, 34), (65, 130)])
+def test_every_round_has_slots_for_a_block_and_a_tree_twice(monkeypatch, width, reserve):
+    bag = SimpleNamespace(speculative_num_draft_tokens=width, speculative_dflash_block_size=16)
+    calls = []
+
+    def allocate(_tree_cache, _pool, *, reqs, cur_kv_lens, nxt_kv_lens, num_needed_tokens, **_):
+        held = [req.kv.kv_allocated_len for req in reqs]
+        assert cur_kv_lens.tolist() == held
+        assert sum(nxt_kv_lens.tolist()) - sum(held) == num_needed_tokens
+        calls.append(num_needed_tokens)
+        for req, length in zip(reqs, nxt_kv_lens.tolist(), strict=True):
+            req.kv.kv_allocated_len = length
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    for module in (draft_input, dflash_info_v2):
+        monkeypatch.setattr(module, "get_spec", lambda: bag)
+        monkeypatch.setattr(module, "alloc_for_spec_decode", allocate)
+    params = SimpleNamespace(top_k=1)
+    reqs = [
+        SimpleNamespace(
+            kv_committed_len=length, kv=SimpleNamespace(kv_allocated_len=held), sampling_params=params
+        )
+        for length, held in ((100, 100), (7, 30), (50, 50 + reserve))
+    ]
+    batch = SimpleNamespace(
+        reqs=reqs,
+        device="cpu",
+        batch_size=lambda: 3,
+        tree_cache=None,
+        req_to_token_pool=None,
+        req_pool_indices=torch.tensor([1, 2, 3]),
+        token_to_kv_pool_allocator=SimpleNamespace(page_size=1),
+    )
+    state = draft_input.DDTreeDraftInput.create_idle_input("cpu")
+    for committed in (0, 5):
+        for req in reqs:
+            req.kv_committed_len += committed
+        state.prepare_for_decode(batch)
+        assert all(req.kv.kv_allocated_len >= req.kv_committed_len + reserve for req in reqs)
+        assert state.reserved_seq_lens_cpu.tolist() == [req.kv.kv_allocated_len for req in reqs]
+        assert batch.seq_lens_cpu.tolist() == [req.kv_committed_len for req in reqs]
+    assert [req.kv.kv_allocated_len - req.kv_committed_len for req in reqs] == [reserve] * 3
+    assert len(calls) == (4 if width < 16 else 2)
 
 
 def parse(name):

@@ -23,10 +23,10 @@ class KernelTreeBuilder:
     def __call__(self, log_probs: Tensor, token_ids: Tensor, roots: Tensor) -> DraftTrees:
         """As `Builder` says; of `num_ranks` tokens, contiguous."""
         num_requests, width = len(roots), self.budget + 1
-        numbers = torch.empty(3, num_requests, width, dtype=torch.int64, device=roots.device)
+        numbers = torch.zeros(3, num_requests, width, dtype=torch.int64, device=roots.device)
         numbers[0, :, 0].copy_(roots)
         ancestors = torch.empty(num_requests, width, width, dtype=torch.uint8, device=roots.device)
-        shape = (self._num_positions, self.num_ranks, width, triton.next_power_of_2(width))
+        shape = (self._num_positions, width, triton.next_power_of_2(width))
         _grow_tree[(num_requests,)](log_probs, token_ids, numbers, ancestors, shape=shape, num_warps=1)
         tokens, parents, depths = numbers
         return DraftTrees(tokens, parents, depths, ancestors.view(torch.bool))
@@ -41,9 +41,9 @@ def _grow_tree(log_probs, token_ids, numbers, ancestors, shape: tl.constexpr):  
     and opens a slot to its first child.
     """
     num_positions: tl.constexpr = shape[0]
-    num_ranks: tl.constexpr = shape[1]
-    width: tl.constexpr = shape[2]
-    num_slots: tl.constexpr = shape[3]
+    width: tl.constexpr = shape[1]
+    num_slots: tl.constexpr = shape[2]
+    num_ranks: tl.constexpr = width - 1
     request = tl.program_id(0)
     num_requests = tl.num_programs(0)
     steps = log_probs + request * num_positions * num_ranks
@@ -54,13 +54,11 @@ def _grow_tree(log_probs, token_ids, numbers, ancestors, shape: tl.constexpr):  
     rows = ancestors + request * width * width
 
     slots = tl.arange(0, num_slots)
-    cost = tl.where(slots == 0, tl.minimum(-tl.load(steps), _IMPOSSIBLE), float("inf"))
+    cost = tl.where(slots == 0, _cost_with(0.0, steps, True), float("inf"))
     parent_cost = tl.zeros([num_slots], tl.float32)
     parent = tl.zeros([num_slots], tl.int32)
     depth = tl.full([num_slots], 1, tl.int32)
     rank = tl.zeros([num_slots], tl.int32)
-    tl.store(parents, 0)
-    tl.store(depths, 0)
     tl.store(rows + slots, (slots == 0).to(tl.uint8), mask=slots < width)
     for node in range(1, width):
         best = tl.argmin(cost, axis=0)
@@ -80,17 +78,21 @@ def _grow_tree(log_probs, token_ids, numbers, ancestors, shape: tl.constexpr):  
         )
 
         has_sibling = node_rank + 1 < num_ranks
-        step = tl.load(steps + (node_depth - 1) * num_ranks + node_rank + 1, mask=has_sibling, other=0.0)
-        sibling = tl.where(has_sibling, node_parent_cost + tl.minimum(-step, _IMPOSSIBLE), float("inf"))
+        place = (node_depth - 1) * num_ranks + node_rank + 1
+        sibling = _cost_with(node_parent_cost, steps + place, has_sibling)
         cost = tl.where(taken, sibling, cost)
         rank = tl.where(taken, node_rank + 1, rank)
-
-        has_child = node_depth < num_positions
-        step = tl.load(steps + node_depth * num_ranks, mask=has_child, other=0.0)
-        child = tl.where(has_child, node_cost + tl.minimum(-step, _IMPOSSIBLE), float("inf"))
+        child = _cost_with(node_cost, steps + node_depth * num_ranks, node_depth < num_positions)
         opened = slots == node
         cost = tl.where(opened, child, cost)
         parent_cost = tl.where(opened, node_cost, parent_cost)
         parent = tl.where(opened, node, parent)
         depth = tl.where(opened, node_depth + 1, depth)
         rank = tl.where(opened, 0, rank)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _cost_with(cost, step, exists):  # type: ignore[no-untyped-def]
+    """Cost of a prefix and one more token, whose log-probability is read where there is one."""
+    value = tl.load(step, mask=exists, other=0.0)
+    return tl.where(exists, cost + tl.minimum(-value, _IMPOSSIBLE), float("inf"))
