@@ -91,7 +91,7 @@ def _grow_tree(log_probs, token_ids, numbers, ancestors, shape: tl.constexpr):  
         rank = tl.where(opened, 0, rank)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _cost_with(cost, step, exists):  # type: ignore[no-untyped-def]
     """Cost of a prefix and one more token, whose log-probability is read where there is one."""
     value = tl.load(step, mask=exists, other=0.0)
