@@ -47,7 +47,8 @@ ARMS = (
     tree("b8", 9),
     tree("b64", 65),
     tree("chain", 16, SGLANG_DDTREE_CHAIN="1"),
-    tree("b16-torch", 17, SGLANG_DDTREE_TORCH="1"),
+    tree("b16-kernel", 17, SGLANG_DDTREE_KERNEL="1"),
+    tree("b64-kernel", 65, SGLANG_DDTREE_KERNEL="1"),
     tree("b16-sync", 17, "--disable-overlap-schedule"),
 )
 

@@ -99,8 +99,8 @@ def test_the_drafter_gets_its_block_and_the_target_keeps_the_trees_width(start, 
 @pytest.mark.parametrize(
     ("variable", "name"),
     [
-        (None, "KernelTreeBuilder"),
-        ("SGLANG_DDTREE_TORCH", "TreeBuilder"),
+        (None, "TreeBuilder"),
+        ("SGLANG_DDTREE_KERNEL", "KernelTreeBuilder"),
         ("SGLANG_DDTREE_CHAIN", "ChainBuilder"),
     ],
 )

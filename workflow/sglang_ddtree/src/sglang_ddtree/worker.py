@@ -37,8 +37,8 @@ from sglang_ddtree.trees import (
 CHAIN_VARIABLE = "SGLANG_DDTREE_CHAIN"
 """Set to 1, trees are DFlash's line, whose outputs and acceptance must then be DFlash's."""
 
-TORCH_VARIABLE = "SGLANG_DDTREE_TORCH"
-"""Set to 1, trees are grown by many small launches instead of one kernel, which must give the same."""
+KERNEL_VARIABLE = "SGLANG_DDTREE_KERNEL"
+"""Set to 1, trees are grown by one kernel instead of many small launches, which must give the same."""
 
 logger = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ def choose_builder() -> type[ChainBuilder | TreeBuilder | KernelTreeBuilder]:
     """What makes the trees, by the environment."""
     if os.environ.get(CHAIN_VARIABLE) == "1":
         return ChainBuilder
-    return TreeBuilder if os.environ.get(TORCH_VARIABLE) == "1" else KernelTreeBuilder
+    return KernelTreeBuilder if os.environ.get(KERNEL_VARIABLE) == "1" else TreeBuilder
 
 
 def host_lengths(batch: Any, draft_input: Any, num_new: int) -> tuple[Tensor, int]:
