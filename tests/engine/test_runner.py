@@ -104,7 +104,7 @@ class FailingRunner:
 
 def test_a_failure_of_the_models_ends_every_request_with_its_reason():
     limits = EngineLimits(32, 64, max_running_requests=1, budget=0, eos_token_ids=frozenset())
-    resolved = Resolved("target", None, None, None, "float32", "cpu", 1, 0, "0" * 64, None)
+    resolved = Resolved("target", None, None, None, "float32", "cpu", 1, "plain", 0, "0" * 64, None)
     engine = Engine(FailingRunner(), limits, resolved)
     found = [submit(engine, Request(str(i), (3, 4), SamplingParams(max_new_tokens=4))) for i in range(2)]
     engine.start()

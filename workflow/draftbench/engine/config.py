@@ -129,23 +129,15 @@ def require_fit(drafter: DrafterConfig, target: TargetConfig, directory: Path) -
     Raises:
         ShapeError: the first property that differs.
     """
-    last = target.block.num_layers - 1
+    ids, last = drafter.target_layer_ids, target.block.num_layers - 1
+    are_layers = bool(ids) and all(0 <= layer <= last for layer in ids)
+    is_token = 0 <= drafter.mask_token_id < target.vocab_size
     for name, expected, got, is_fit in (
         ("hidden_size", target.block.hidden_size, drafter.block.hidden_size, None),
         ("vocab_size", target.vocab_size, drafter.vocab_size, None),
         ("num_target_layers", target.block.num_layers, drafter.num_target_layers, None),
-        (
-            "target_layer_ids",
-            f"layers from 0 to {last}",
-            list(drafter.target_layer_ids),
-            bool(drafter.target_layer_ids) and all(0 <= i <= last for i in drafter.target_layer_ids),
-        ),
-        (
-            "mask_token_id",
-            f"an id below {target.vocab_size}",
-            drafter.mask_token_id,
-            0 <= drafter.mask_token_id < target.vocab_size,
-        ),
+        ("target_layer_ids", f"layers from 0 to {last}", list(ids), are_layers),
+        ("mask_token_id", f"an id below {target.vocab_size}", drafter.mask_token_id, is_token),
         ("block_size", "at least 2", drafter.block_size, drafter.block_size >= 2),
     ):
         if not (expected == got if is_fit is None else is_fit):
@@ -219,6 +211,4 @@ def _integer(raw: dict[str, Any], key: str, path: Path) -> int:
 
 
 def _id_set(value: int | list[int] | None) -> frozenset[int]:
-    if value is None:
-        return frozenset()
-    return frozenset([value] if isinstance(value, int) else value)
+    return frozenset([value] if isinstance(value, int) else value or [])

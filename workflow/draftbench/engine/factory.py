@@ -105,7 +105,7 @@ def load_engine(settings: EngineSettings) -> Engine:
         budget=shape.budget,
         eos_token_ids=target_config.eos_token_ids,
     )
-    return Engine(runner, limits, _resolve(settings, shape, dtype, device))
+    return Engine(runner, limits, _resolve(settings, shape, target))
 
 
 def resolve_device(name: str) -> torch.device:
@@ -177,15 +177,16 @@ def _read_drafter_config(settings: EngineSettings, target: TargetConfig) -> Draf
     return config
 
 
-def _resolve(settings: EngineSettings, shape: Shape, dtype: torch.dtype, device: torch.device) -> Resolved:
+def _resolve(settings: EngineSettings, shape: Shape, target: Llama) -> Resolved:
     return Resolved(
         model_path=str(settings.model_path),
         draft_model_path=str(settings.draft_model_path) if settings.draft_model_path else None,
         algorithm=settings.algorithm,
         block_size=shape.block_size if settings.algorithm else None,
-        dtype=str(dtype).removeprefix("torch."),
-        device=str(device),
+        dtype=str(target.embedding.dtype).removeprefix("torch."),
+        device=str(target.embedding.device),
         num_threads=torch.get_num_threads(),
+        one_row_product=target.head.way_of_one_row,
         random_seed=settings.random_seed,
         target_sha256=_hash_weights(settings.model_path),
         drafter_sha256=_hash_weights(settings.draft_model_path) if settings.draft_model_path else None,

@@ -38,24 +38,12 @@ class DecoderLayer:
         self.post_norm = RMSNorm(
             reader.read(f"{prefix}.post_attention_layernorm.weight", hidden), config.norm_eps
         )
-        self.qkv = Linear(
-            torch.cat(
-                [
-                    reader.read(f"{attention}.q_proj.weight", num_query, hidden),
-                    reader.read(f"{attention}.k_proj.weight", num_kv, hidden),
-                    reader.read(f"{attention}.v_proj.weight", num_kv, hidden),
-                ]
-            )
-        )
+        heads = (("q", num_query), ("k", num_kv), ("v", num_kv))
+        qkv = [reader.read(f"{attention}.{name}_proj.weight", size, hidden) for name, size in heads]
+        self.qkv = Linear(torch.cat(qkv))
         self.out = Linear(reader.read(f"{attention}.o_proj.weight", hidden, num_query))
-        self.gate_up = Linear(
-            torch.cat(
-                [
-                    reader.read(f"{mlp}.gate_proj.weight", wide, hidden),
-                    reader.read(f"{mlp}.up_proj.weight", wide, hidden),
-                ]
-            )
-        )
+        gate_up = [reader.read(f"{mlp}.{name}_proj.weight", wide, hidden) for name in ("gate", "up")]
+        self.gate_up = Linear(torch.cat(gate_up))
         self.down = Linear(reader.read(f"{mlp}.down_proj.weight", hidden, wide))
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
