@@ -186,7 +186,7 @@ def _resolve(settings: EngineSettings, shape: Shape, target: Llama) -> Resolved:
         dtype=str(target.embedding.dtype).removeprefix("torch."),
         device=str(target.embedding.device),
         num_threads=torch.get_num_threads(),
-        one_row_product=target.head.way_of_one_row,
+        order_of_one_row=target.head.order_of_one_row,
         random_seed=settings.random_seed,
         target_sha256=_hash_weights(settings.model_path),
         drafter_sha256=_hash_weights(settings.draft_model_path) if settings.draft_model_path else None,

@@ -13,7 +13,6 @@ from torch.nn import functional
 from draftbench.engine.cache import Window
 from draftbench.engine.config import BlockConfig, Llama3Scaling
 
-PADDED_ROWS = 4
 NUM_TIMED_WEIGHTS, NUM_TURNS = 24, 5
 
 
@@ -29,27 +28,25 @@ class Linear:
     """A product with a constant weight [out, in], without bias.
 
     On a CPU the weight is kept in oneDNN's blocked order, from which products of several rows take about
-    0.7 of the time that they take from the plain order; bfloat16 needs AVX-512 or its like for that. What
-    is best for one row depends on the processor.
+    0.7 of the time that they take from the plain order; bfloat16 needs AVX-512 or its like for that. Which
+    is better for one row depends on the processor; both orders are kept where that is the plain one.
 
     Attributes:
-        way_of_one_row: one of those of `fastest_for_one_row`.
+        order_of_one_row: `plain` or `blocked`.
     """
 
     def __init__(self, weight: Tensor) -> None:
         is_half = weight.dtype == torch.bfloat16
         is_packed = weight.is_cpu and (not is_half or torch.ops.mkldnn._is_mkldnn_bf16_supported())
         key = weight.dtype, torch.get_num_threads()
-        self.way_of_one_row = fastest_for_one_row(*key) if is_packed else "plain"
+        self.order_of_one_row = fastest_for_one_row(*key) if is_packed else "plain"
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight) if is_packed else None
-        self._plain = weight if self.way_of_one_row == "plain" else None
+        self._plain = weight if self.order_of_one_row == "plain" else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x @ weight.T`, from [M, in] to [M, out]."""
         if self._plain is not None and (self._packed is None or len(x) == 1):
             return functional.linear(x, self._plain)
-        if len(x) == 1 and self.way_of_one_row == "padded":
-            return _from_blocked(x.expand(PADDED_ROWS, -1), self._packed)[:1]
         return _from_blocked(x, self._packed)
 
 
@@ -60,7 +57,7 @@ def _from_blocked(x: Tensor, packed: Tensor | None) -> Tensor:
 
 @functools.cache
 def fastest_for_one_row(dtype: torch.dtype, num_threads: int) -> str:  # noqa: ARG001  (a key of the cache)
-    """How this CPU is fastest at a product of one row, which autoregressive decoding consists of.
+    """From which order of weights this CPU is faster at products of one row, autoregressive decoding's.
 
     Times weights of a layer's shape, more of them than caches hold, in turns; the least of the turns counts.
 
@@ -69,18 +66,17 @@ def fastest_for_one_row(dtype: torch.dtype, num_threads: int) -> str:  # noqa: A
         num_threads: that torch is set to; the answer is kept for each number.
 
     Returns:
-        `plain`: the weight's own order; `blocked`: oneDNN's; `padded`: that with the row `PADDED_ROWS` times.
+        `plain`, the weight's own order, or `blocked`, oneDNN's.
     """
     plain = [torch.ones(3072, 576, dtype=dtype) for _ in range(NUM_TIMED_WEIGHTS)]
     packed = [torch.ops.mkldnn._reorder_linear_weight(weight) for weight in plain]
     row = torch.ones(1, 576, dtype=dtype)
-    ways: dict[str, Callable[[], list[Tensor]]] = {
+    orders: dict[str, Callable[[], list[Tensor]]] = {
         "plain": lambda: [functional.linear(row, weight) for weight in plain],
         "blocked": lambda: [_from_blocked(row, weight) for weight in packed],
-        "padded": lambda: [_from_blocked(row.expand(PADDED_ROWS, -1), weight) for weight in packed],
     }
-    turns = [{name: timeit(run, number=1) for name, run in ways.items()} for _ in range(NUM_TURNS)]
-    return min(ways, key=lambda name: min(turn[name] for turn in turns))
+    turns = [{name: timeit(run, number=1) for name, run in orders.items()} for _ in range(NUM_TURNS)]
+    return min(orders, key=lambda name: min(turn[name] for turn in turns))
 
 
 class Rotary:

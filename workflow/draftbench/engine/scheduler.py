@@ -25,7 +25,7 @@ class Resolved:
     """Settings after every default was filled in, for `/server_info` and the records.
 
     Attributes:
-        one_row_product: how one row is multiplied, see `layers.fastest_for_one_row`.
+        order_of_one_row: of weights, see `layers.fastest_for_one_row`.
         target_sha256: of the weight files' own hashes, in the order of their names.
     """
 
@@ -36,7 +36,7 @@ class Resolved:
     dtype: str
     device: str
     num_threads: int
-    one_row_product: str
+    order_of_one_row: str
     random_seed: int
     target_sha256: str
     drafter_sha256: str | None
