@@ -3,7 +3,7 @@ import re
 import pytest
 from synthetic import Shape, campaign_values, write_campaign
 
-from draftbench.report import prose
+from draftbench.report import precision, prose
 from draftbench.report.summarise import summarise
 from draftbench.report.summary import Comparison, Evidence
 
@@ -160,7 +160,9 @@ def test_several_settings_are_told_apart_and_one_is_not_named(summarised, summar
 def test_intervals_and_comparisons_without_one_are_counted_apart(tmp_path):
     values = campaign_values(budgets=(), sessions=3) | {"only": {"very-long": {"sessions": [1]}}}
     values["workloads"] = {name: values["workloads"][name] for name in ("short", "very-long")}
-    said = prose.interval_paragraph(summarise(*write_campaign(tmp_path / "c", values), tmp_path / "build"))
+    said = precision.interval_paragraph(
+        summarise(*write_campaign(tmp_path / "c", values), tmp_path / "build")
+    )
     assert said.startswith("The services were started 3 times. ")
     assert re.search(r"Of 2 intervals \d (is|are) wider than ±\xa05\xa0%", said)
     assert "1 comparison from one session is without an interval." in said
@@ -168,7 +170,7 @@ def test_intervals_and_comparisons_without_one_are_counted_apart(tmp_path):
 
 def test_starts_that_have_not_been_made_are_called_planned(summarised):
     shape = Shape(missing=frozenset({"tp1-ar-s3.short"}))
-    said = prose.interval_paragraph(summarised(shape, is_partial=True, budgets=(8,), sessions=3))
+    said = precision.interval_paragraph(summarised(shape, is_partial=True, budgets=(8,), sessions=3))
     assert said.startswith("By the plan the services are started 3 times; not all of it has been run.")
 
 

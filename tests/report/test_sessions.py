@@ -10,7 +10,7 @@ from synthetic import Shape, campaign_values, write_campaign
 from draftbench.adaptive import asks_for_more, groups
 from draftbench.config import Campaign, cells
 from draftbench.errors import ReportError
-from draftbench.report import prose
+from draftbench.report import precision
 from draftbench.report.draw import FigureList
 from draftbench.report.results import load_results
 from draftbench.report.sessions import judge
@@ -126,9 +126,9 @@ def test_the_report_says_how_many_sessions_each_group_got_and_why_no_more(tmp_pa
     assert [g.half_width for g in summary.adaptive] == [widths[2], loads[LIMIT]]
     together = next(r for r in summary.comparisons if r.method == "dflash" and r.workload is None)
     assert (together.workloads, together.evidence.num_sessions) == (["short", "long"], 2)
-    said = prose.stopping_paragraph(summary)
+    said = precision.stopping_paragraph(summary)
     assert "Of 2 rows, as narrow as asked: 1; stopped by the limit of 4 sessions: 1." in said
-    assert "were started 2 to 4 times" in prose.interval_paragraph(summary)
+    assert "were started 2 to 4 times" in precision.interval_paragraph(summary)
     row = re.compile(r"^(?:short|concurrency).* & (\d) & .* & (.*) \\\\$", re.MULTILINE)
     rows = row.findall(render_sessions(summary))
     assert [(number, re.sub(r"\\failed{(.*)}", r"\1", ended)) for number, ended in rows] == [

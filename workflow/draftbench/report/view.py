@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftbench.report import prose
+from draftbench.report import precision, prose
 from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.environment import main_facts
 from draftbench.report.measures import present
@@ -149,19 +149,19 @@ class View:
 
     def interval_paragraph(self) -> str:
         """What the campaign's number of sessions lets the report say."""
-        return prose.interval_paragraph(self.summary)
+        return precision.interval_paragraph(self.summary)
 
     def stopping_paragraph(self) -> str:
         """How the data decided on the number of sessions."""
-        return prose.stopping_paragraph(self.summary)
+        return precision.stopping_paragraph(self.summary)
 
     def stopped_by(self, group: AdaptiveGroup) -> str:
         """Why a group has no further session."""
-        return prose.stopped_by(self.summary, group)
+        return precision.stopped_by(self.summary, group)
 
     def widest(self, group: AdaptiveGroup) -> str:
         """Half width of a group's widest interval."""
-        return prose.plus_minus(group.half_width)
+        return precision.plus_minus(group.half_width)
 
     def overall(self, setting: Setting) -> list[Comparison]:
         """Comparisons over all single requests, best first."""
