@@ -81,3 +81,10 @@ def test_two_colours_with_the_same_digits_are_two_names():
 
 def test_a_legend_escapes_its_labels():
     assert ESCAPED in key([Look(HOSTILE, "0072B2", "s", is_dashed=False)], with_lines=True)
+
+
+@pytest.mark.parametrize(("num", "lengths"), [(1, [1]), (6, [6]), (7, [4, 3]), (8, [4, 4]), (13, [5, 5, 3])])
+def test_a_legend_of_several_rows_leaves_no_entry_alone(num, lengths):
+    looks = [Look(f"method {n}", "0072B2", "s", is_dashed=False) for n in range(num)]
+    rows = key(looks, with_lines=True).split("\\\\\n")
+    assert [row.count("\\keyline") for row in rows] == lengths

@@ -107,9 +107,13 @@ class Panel:
 
 
 def key(looks: Sequence[Look], *, with_lines: bool) -> Raw:
-    """A legend as centred text that may break between its entries."""
+    """A legend as centred text, in as few rows of about equal length as usually fit."""
     entries = [_key_line(look) if with_lines else _key_bar(look) for look in looks]
-    return Raw("{\\centering\\footnotesize\\sffamily " + "\\quad ".join(entries) + "\\par}\\smallskip\n")
+    num_rows = max(math.ceil(len(entries) / (6 if with_lines else 8)), 1)
+    length = max(math.ceil(len(entries) / num_rows), 1)
+    rows = [entries[start : start + length] for start in range(0, len(entries), length)]
+    text = "\\\\\n".join("\\quad ".join(row) for row in rows)
+    return Raw("{\\centering\\footnotesize\\sffamily " + text + "\\par}\\smallskip\n")
 
 
 def _key_bar(look: Look) -> str:
