@@ -182,7 +182,8 @@ def grouped_bars(groups: Sequence[tuple[str, Sequence[Bar]]], y_label: str, *, r
         figure,
         width=f"{LINE_WIDTH_CM - 1.6:.2f}cm",
         height="4.6cm",
-        options=f"xtick style={{draw=none}}, xticklabel style={{text width={label_cm:.2f}cm, align=center, execute at begin node=\\strut}}",
+        options=f"xtick style={{draw=none}}, xticklabel style={{text width={label_cm:.2f}cm, align=center, "
+        "execute at begin node=\\strut}",
     )
 
 
