@@ -8,9 +8,10 @@ import torch
 from sglang_ddtree import checks
 
 FIELDS = {
-    "tp_size": 1,
+    "tp_size": 8,
     "pp_size": 1,
     "dp_size": 1,
+    "enable_dp_attention": False,
     "attn_cp_size": 1,
     "dcp_size": 1,
     "page_size": 1,
@@ -35,7 +36,8 @@ def test_the_pipelines_own_launch_is_accepted():
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("tp_size", 2, "--tp-size: expected 1 with DDTREE_OOT, got 2; change it, or draft with DFLASH"),
+        ("pp_size", 2, "--pp-size: expected 1 with DDTREE_OOT, got 2; change it, or draft with DFLASH"),
+        ("enable_dp_attention", True, "--enable-dp-attention: expected off with DDTREE_OOT, got on"),
         ("page_size", 16, "--page-size: expected 1 with DDTREE_OOT, got 16"),
         ("grammar_backend", "xgrammar", "--grammar-backend: expected none with DDTREE_OOT, got xgrammar"),
         ("enable_lora", True, "--enable-lora: expected off with DDTREE_OOT, got on"),
@@ -126,28 +128,40 @@ def test_only_a_full_mask_of_bytes_is_written():
             checks.check_mask(other)
 
 
-def make_head(added=0, dtype=torch.bfloat16):
-    shard = SimpleNamespace(num_added_elements=added, num_org_elements=100)
-    return SimpleNamespace(
-        lm_head=SimpleNamespace(weight=torch.zeros(128, 4, dtype=dtype), shard_indices=shard)
+def make_head(added=0, dtype=torch.bfloat16, parts=1, start=0):
+    shard = SimpleNamespace(num_added_elements=added, num_org_elements=100, org_vocab_start_index=start)
+    head = SimpleNamespace(
+        weight=torch.zeros(128, 4, dtype=dtype),
+        shard_indices=shard,
+        org_vocab_size=start + 100,
+        tp_size=parts,
     )
+    return SimpleNamespace(lm_head=head)
 
 
 def test_padded_rows_of_the_head_are_no_tokens():
-    assert checks.find_head(make_head(), 64).shape == (100, 4)
+    assert checks.find_head(make_head(), 64, 1).weight.shape == (100, 4)
     plain = SimpleNamespace(lm_head=torch.nn.Linear(4, 128))
-    assert checks.find_head(plain, 64).shape == (128, 4)
+    assert checks.find_head(plain, 64, 1).weight.shape == (128, 4)
+
+
+def test_a_part_of_the_head_knows_its_first_token_and_may_be_smaller_than_a_tree():
+    weight, first_token = checks.find_head(make_head(parts=4, start=384), 484, 4)
+    assert (weight.shape, first_token) == ((100, 4), 384)
 
 
 @pytest.mark.parametrize(
-    ("model", "num_ranks", "sentence"),
+    ("model", "num_ranks", "num_gpus", "sentence"),
     [
-        (SimpleNamespace(), 8, "expected an unquantized lm_head with DDTREE_OOT, got NoneType of None"),
-        (make_head(dtype=torch.int8), 8, "got SimpleNamespace of torch.int8"),
-        (make_head(added=3), 8, "expected no added vocabulary with DDTREE_OOT, got 3 tokens"),
-        (make_head(), 101, "expected at most the vocabulary's 100 tokens and the root, got 102"),
+        (SimpleNamespace(), 8, 1, "expected an unquantized lm_head with DDTREE_OOT, got NoneType of None"),
+        (make_head(dtype=torch.int8), 8, 1, "got SimpleNamespace of torch.int8"),
+        (make_head(added=3), 8, 1, "expected no added vocabulary with DDTREE_OOT, got 3 tokens"),
+        (make_head(), 101, 1, "expected at most the vocabulary's 100 tokens and the root, got 102"),
+        (make_head(parts=2, start=100), 201, 2, "expected at most the vocabulary's 200 tokens"),
+        (make_head(), 8, 2, "expected an lm_head in 2 parts, one a GPU, .* got SimpleNamespace in 1"),
+        (SimpleNamespace(lm_head=torch.nn.Linear(4, 128)), 8, 4, "in 4 parts, .* got Linear in 1; set --tp"),
     ],
 )
-def test_a_head_that_cannot_rank_tokens_is_refused(model, num_ranks, sentence):
+def test_a_head_that_cannot_rank_tokens_is_refused(model, num_ranks, num_gpus, sentence):
     with pytest.raises(ValueError, match=sentence):
-        checks.find_head(model, num_ranks)
+        checks.find_head(model, num_ranks, num_gpus)

@@ -16,6 +16,11 @@ pytest.importorskip("sglang.srt.plugins", reason="SGLang has an environment of i
 import torch
 from sglang.kernels.ops.attention.extend_attention import extend_attention_fwd
 from sglang.srt import runtime_context
+from sglang.srt.distributed.parallel_state import GroupCoordinator
+from sglang.srt.layers.vocab_parallel_embedding import (
+    VocabParallelEmbedding,
+    VocabParallelEmbeddingShardIndices,
+)
 from sglang.srt.managers import schedule_batch
 from sglang.srt.mem_cache import kv_cache_configurator
 from sglang.srt.plugins.hook_registry import HookRegistry
@@ -24,6 +29,7 @@ from sglang.srt.speculative import dflash_info_v2, dflash_utils
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang_ddtree.growing import KernelTreeBuilder
 from sglang_ddtree.kernels import move_rows_at_once, row_sizes
+from sglang_ddtree.shards import Group
 from sglang_ddtree.trees import TreeBuilder, accept, find_moves, move_rows, rank_tokens, write_tree_mask
 from tests.sglang_ddtree.batched_trees import KINDS, NUM_POSITIONS, make_logits, random_trees
 
@@ -140,6 +146,12 @@ def test_sglang_takes_a_tree_of_any_width_beside_the_drafters_block(models, widt
     assert not found.disable_overlap_schedule
 
 
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_sglang_takes_trees_on_several_gpus(models, tp):
+    found = parse_options(models, "--speculative-num-draft-tokens", "17", "--tp-size", str(tp))
+    assert (found.tp_size, found.speculative_num_draft_tokens) == (tp, 17)
+
+
 def test_a_drafters_options_can_have_another_width(models):
     """The worker gives the drafter's runner a copy whose width is the block's; the target's stays."""
     found = parse_options(models, "--speculative-num-draft-tokens", "65")
@@ -154,7 +166,8 @@ def test_a_drafters_options_can_have_another_width(models):
     ("more", "sentence"),
     [
         ((), "--speculative-num-draft-tokens: expected the nodes of a tree with its root"),
-        (("--tp-size", "2"), "--tp-size: expected 1 with DDTREE_OOT, got 2"),
+        (("--tp-size", "2", "--dp-size", "2"), "--dp-size: expected 1 with DDTREE_OOT, got 2"),
+        (("--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"), "does not support dp attention"),
         (("--attention-backend", "fa3"), "--attention-backend: expected triton, whose kernel takes a tree"),
     ],
 )
@@ -246,6 +259,18 @@ def test_methods_that_replace_the_bases_take_the_same_arguments(method):
     worker = import_module("sglang_ddtree.worker")
     ours, base = (inspect.signature(vars(c)[method]) for c in (worker.DDTreeWorker, worker.DFlashWorkerV2))
     assert list(ours.parameters) == list(base.parameters)
+
+
+def test_a_group_and_a_head_of_sglang_have_what_is_asked_of_them():
+    for name in ("all_gather", "broadcast"):
+        ours, theirs = (inspect.signature(getattr(c, name)).parameters for c in (Group, GroupCoordinator))
+        assert list(ours) == list(theirs)[: len(ours)]
+    fields = set(Group.__annotations__) | {"num_added_elements", "num_org_elements", "org_vocab_start_index"}
+    known = {*GroupCoordinator.__annotations__, *dir(VocabParallelEmbeddingShardIndices)}
+    known |= set(VocabParallelEmbeddingShardIndices.__annotations__)
+    assert fields - known == set()
+    _, set_by_head = attributes_of_self(ast.parse(inspect.getsource(VocabParallelEmbedding)))
+    assert {"shard_indices", "org_vocab_size", "tp_size"} - set_by_head == set()
 
 
 @pytest.mark.parametrize("name", ["worker", "draft_input", "targets", "algorithm"])

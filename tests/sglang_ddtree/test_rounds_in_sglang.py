@@ -5,6 +5,7 @@ sees. So a wrong slot, position, mask, move or length gives other tokens than de
 """
 
 import os
+import threading
 import zlib
 from types import SimpleNamespace
 
@@ -20,8 +21,11 @@ from sglang.srt.speculative.draft_worker_common import make_draft_block_spec_inf
 from sglang_ddtree.draft_input import DDTreeDraftInput
 from sglang_ddtree.growing import KernelTreeBuilder
 from sglang_ddtree.proposal import TreeProposer
+from sglang_ddtree.shards import Head, ShardRanking
 from sglang_ddtree.trees import ChainBuilder, TreeBuilder
+from tests.sglang_ddtree.groups import World
 
+from sglang_ddtree import targets
 from sglang_ddtree import worker as worker_module
 
 VOCABULARY, MASK, BLOCK, ROW = 40, 39, 16, 400
@@ -97,8 +101,9 @@ class Target:
 class Drafter:
     """Finds the coming tokens likely, though less and less, and not always the likeliest."""
 
-    def __init__(self, texts, block):
+    def __init__(self, texts, block, follows=True):
         self.texts, self.block, self.generator = texts, block, torch.Generator().manual_seed(3)
+        self.follows = follows  # whether the target says these texts
 
     def forward(self, forward_batch):
         ids, positions = forward_batch.input_ids.view(-1, BLOCK), forward_batch.positions.view(-1, BLOCK)
@@ -106,7 +111,7 @@ class Drafter:
         logits = torch.randn(*ids.shape, VOCABULARY, generator=self.generator)
         for request, text in enumerate(self.texts):
             first = int(positions[request, 0])
-            assert text[first] == ids[request, 0]
+            assert text[first] == ids[request, 0] or not self.follows
             assert positions[request].tolist() == list(range(first, first + BLOCK))
             for slot in range(1, BLOCK):
                 logits[request, slot, text[first + slot]] += 2.5
@@ -114,7 +119,21 @@ class Drafter:
         return SimpleNamespace(logits_output=output, can_run_graph=False)
 
 
-def make_worker(target, drafter, width, builder_class, monkeypatch):
+ALONE = SimpleNamespace(world_size=1, rank_in_group=0)
+
+
+def make_proposer(width, builder_class, group):
+    """Of the whole head, or of a rank's part of it."""
+    head, builder = torch.eye(VOCABULARY), builder_class(BLOCK - 1, width - 1, "cpu")
+    if group.world_size == 1:
+        return TreeProposer(head, builder, BLOCK)
+    size = -(-VOCABULARY // group.world_size)
+    first = size * group.rank_in_group
+    part = Head(head[first : first + size], first)
+    return TreeProposer(part.weight, builder, BLOCK, ShardRanking(part, group))
+
+
+def make_worker(target, drafter, width, builder_class, group=ALONE):
     worker = worker_module.DDTreeWorker.__new__(worker_module.DDTreeWorker)
     values = {
         "device": "cpu",
@@ -124,7 +143,8 @@ def make_worker(target, drafter, width, builder_class, monkeypatch):
         "_target_worker": target,
         "_width": width,
         "_path_length": min(BLOCK, width),
-        "_proposer": TreeProposer(torch.eye(VOCABULARY), builder_class(BLOCK - 1, width - 1, "cpu"), BLOCK),
+        "_group": group,
+        "_proposer": make_proposer(width, builder_class, group),
         "_path_offsets": torch.arange(min(BLOCK, width)),
         "_own_mask": torch.zeros(0, dtype=torch.uint8),
         "_max_row_bytes": 4,
@@ -135,6 +155,13 @@ def make_worker(target, drafter, width, builder_class, monkeypatch):
         "_draft_block_spec_info": make_draft_block_spec_info(draft_token_num=BLOCK, device="cpu"),
     }
     vars(worker).update(values)
+    return worker
+
+
+@pytest.fixture(autouse=True)
+def appended(monkeypatch):
+    """Leave out what only a GPU has; collects what the drafter's cache is given."""
+    given = []
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda _tensor, _stream: None)
     monkeypatch.setattr(worker_module, "assign_extend_cache_locs_uniform_func", extend_slots)
     monkeypatch.setattr(
@@ -146,7 +173,9 @@ def make_worker(target, drafter, width, builder_class, monkeypatch):
         ),
     )
     monkeypatch.setattr(worker_module.DDTreeWorker, "_graphs_are_on", lambda _worker: False)
-    return worker
+    monkeypatch.setattr(worker_module.DDTreeWorker, "_append_target_hidden_to_draft_kv_by_loc",
+                        lambda _worker, **fields: given.append(fields))  # fmt: skip
+    return given
 
 
 def extend_slots(req_pool_indices, req_to_token, start_offset, draft_token_num, **_):
@@ -154,21 +183,8 @@ def extend_slots(req_pool_indices, req_to_token, start_offset, draft_token_num, 
     return req_to_token[req_pool_indices.unsqueeze(1), places].long().flatten()
 
 
-@pytest.mark.parametrize(
-    ("width", "builder_class"),
-    [
-        *((width, TreeBuilder) for width in (9, 17)),
-        *((width, KernelTreeBuilder) for width in (2, 9, 13, 17, 33)),
-        *((width, ChainBuilder) for width in (9, 16)),
-    ],
-)
-def test_rounds_emit_what_decoding_one_token_at_a_time_emits(width, builder_class, monkeypatch):
-    texts = [continued(prompt, 150) for prompt in PROMPTS]
-    target = Target(len(PROMPTS))
-    worker = make_worker(target, Drafter(texts, BLOCK), width, builder_class, monkeypatch)
-    appended = []
-    monkeypatch.setattr(worker_module.DDTreeWorker, "_append_target_hidden_to_draft_kv_by_loc",
-                        lambda _worker, **given: appended.append(given))  # fmt: skip
+def run_rounds(worker, target, texts, appended, sampling_info=None):
+    """Twelve rounds of all requests: their texts, and how many draft tokens were kept. Checks each round."""
     rows = torch.tensor([2, 3, 1])
     for row, prompt in zip(rows.tolist(), PROMPTS, strict=True):
         target.prefill(row, prompt)
@@ -181,21 +197,84 @@ def test_rounds_emit_what_decoding_one_token_at_a_time_emits(width, builder_clas
         state.reserved_seq_lens_sum = int(lens.sum()) + 120
         batch = SimpleNamespace(
             seq_lens=lens, seq_lens_cpu=None, seq_lens_sum=None, req_pool_indices=rows, spec_info=state,
-            sampling_info=None, forward_mode=ForwardMode.DECODE, is_extend_in_batch=False,
+            sampling_info=sampling_info, forward_mode=ForwardMode.DECODE, is_extend_in_batch=False,
         )  # fmt: skip
         result = worker.forward_batch_generation(batch, published.append)
         stride, kept = result.speculative_num_draft_tokens, result.accept_lens.tolist()
         for request, (text, number) in enumerate(zip(emitted, kept, strict=True)):
             first = request * stride
             text.extend(result.next_token_ids[first : first + number].tolist())
-            assert text == texts[request][: len(text)]
+            if sampling_info is None:
+                assert text == texts[request][: len(text)]
             check_features(appended[-1], (request, stride), number, text, int(lens[request]))
         assert torch.equal(result.new_seq_lens, lens + result.accept_lens)
         assert torch.equal(published[-1], result.new_seq_lens)
         num_kept += sum(kept) - len(kept)
         lens, state = result.new_seq_lens, result.next_draft_input
         assert state.bonus_tokens.tolist() == [text[-1] for text in emitted]
+    return emitted, num_kept
+
+
+@pytest.mark.parametrize(
+    ("width", "builder_class"),
+    [
+        *((width, TreeBuilder) for width in (9, 17)),
+        *((width, KernelTreeBuilder) for width in (2, 9, 13, 17, 33)),
+        *((width, ChainBuilder) for width in (9, 16)),
+    ],
+)
+def test_rounds_emit_what_decoding_one_token_at_a_time_emits(width, builder_class, appended):
+    texts = [continued(prompt, 150) for prompt in PROMPTS]
+    target = Target(len(PROMPTS))
+    worker = make_worker(target, Drafter(texts, BLOCK), width, builder_class)
+    _, num_kept = run_rounds(worker, target, texts, appended)
     assert num_kept > 12  # so that paths were really walked and moved
+
+
+@pytest.mark.parametrize(("num_gpus", "width", "builder_class"), [
+    (2, 17, TreeBuilder), (4, 9, TreeBuilder), (8, 9, KernelTreeBuilder), (3, 16, ChainBuilder),
+])  # fmt: skip
+def test_every_gpu_emits_and_keeps_the_same_as_one_alone(num_gpus, width, builder_class, appended):
+    texts = [continued(prompt, 150) for prompt in PROMPTS]
+
+    def work(group):
+        target = Target(len(PROMPTS))
+        worker = make_worker(target, Drafter(texts, BLOCK), width, builder_class, group)
+        return run_rounds(worker, target, texts, appended)
+
+    alone = work(ALONE)
+    assert World(num_gpus).run(work) == [alone] * num_gpus
+
+
+def test_what_is_drawn_is_the_first_gpus_on_every_gpu(appended, monkeypatch):
+    """Each GPU draws by a generator of its own, so that they would part at once."""
+    texts = [continued(prompt, 400) for prompt in PROMPTS]
+    own = {}
+
+    def draw(probabilities):
+        found = probabilities.argmax(-1, keepdim=True)
+        noise = torch.rand(len(found), generator=own[threading.get_ident()]) < 0.02
+        return None, torch.where(noise.unsqueeze(1), (found + 1) % (VOCABULARY - 1), found)
+
+    def work(group):
+        own[threading.get_ident()] = torch.Generator().manual_seed(group.rank_in_group)
+        target = Target(len(PROMPTS))
+        worker = make_worker(target, Drafter(texts, BLOCK, follows=False), 9, TreeBuilder, group)
+        return run_rounds(worker, target, texts, appended, SimpleNamespace(is_all_greedy=False))
+
+    monkeypatch.setattr(targets, "apply_dflash_verify_logits_adjustments", lambda **_: None)
+    monkeypatch.setattr(targets, "is_dflash_sampling_verify_available", lambda: True)
+    monkeypatch.setattr(
+        targets,
+        "build_dflash_verify_target_probs",
+        lambda next_token_logits, bs, **_: next_token_logits.view(bs, -1, VOCABULARY),
+    )
+    monkeypatch.setattr(targets, "fast_sample", draw)
+    monkeypatch.setattr(DDTreeDraftInput, "max_top_k", 1)
+    monkeypatch.setattr(worker_module.DDTreeWorker, "_validate_phase1_sampling_support", lambda *_: None)
+    first, second = World(2).run(work)
+    assert first == second
+    assert first[0] != [text[: len(found)] for text, found in zip(texts, first[0], strict=True)]
 
 
 def check_features(given, place, number, text, length):

@@ -25,12 +25,15 @@ class Args:
         vars(self).update(fields)
 
 
-def make_target():
+def make_target(num_gpus):
     """A target whose runner has what its attention and cache are asked for."""
     cache = type("MHATokenToKVPool", (), {"kv_cache_layout": "nhd", "is_quantized_kv_cache": False})()
     cache.k_buffer = cache.v_buffer = [torch.zeros(10, 3, 64, dtype=torch.bfloat16)]
     backend = type("TritonAttnBackend", (), {"verify_mask": None})()
-    head = SimpleNamespace(weight=torch.zeros(200, 8))
+    shard = SimpleNamespace(num_added_elements=0, num_org_elements=180, org_vocab_start_index=200)
+    head = SimpleNamespace(
+        weight=torch.zeros(200, 8), shard_indices=shard, org_vocab_size=380, tp_size=num_gpus
+    )
     runner = SimpleNamespace(
         model=SimpleNamespace(lm_head=head),
         attn_backend=backend,
@@ -60,10 +63,12 @@ def start(monkeypatch):
     config = SimpleNamespace(graph=SimpleNamespace(cuda_graph_config=SimpleNamespace(decode=decode)))
     monkeypatch.setattr(worker_module, "get_exec", lambda: config)
 
-    def make(width, *, has_graphs=True):
+    def make(width, *, has_graphs=True, num_gpus=1, rank=0):
+        group = SimpleNamespace(world_size=num_gpus, rank_in_group=rank)
+        monkeypatch.setattr(worker_module, "get_tp_group", lambda: group)
         decode.backend = "full" if has_graphs else "disabled"
         args = Args(width)
-        worker = DDTreeWorker(args, 0, "ps", 1234, target_worker=make_target())
+        worker = DDTreeWorker(args, 0, "ps", 1234, target_worker=make_target(num_gpus))
         worker.init_attention_backends()
         return worker, args, given
 
@@ -113,8 +118,22 @@ def test_the_log_says_what_makes_the_trees_and_what_was_captured(start, monkeypa
     capture_graphs(worker, width=16, has_mask=True, monkeypatch=monkeypatch)
     ranks = 1 if name == "ChainBuilder" else 15
     assert caplog.messages == [
-        f"DDTree: budget 15, width 16, block 16, ranks {ranks}, {name}; captured: target 16, drafter 16, "
-        "with a tree mask; mask cells 9, batches to 4"
+        f"DDTree: budget 15, width 16, block 16, ranks {ranks}, {name}, GPUs 1; captured: target 16, "
+        "drafter 16, with a tree mask; mask cells 9, batches to 4"
+    ]
+
+
+def test_on_several_gpus_all_rank_their_parts_together_and_the_first_one_says_so(start, caplog):
+    caplog.set_level(logging.INFO)
+    alone, _, _ = start(17, has_graphs=False)
+    assert alone._proposer._rank is worker_module.rank_tokens
+    for rank in range(4):
+        worker, _, _ = start(17, has_graphs=False, num_gpus=4, rank=rank)
+        assert isinstance(worker._proposer._rank, worker_module.ShardRanking)
+        assert worker._proposer._head.shape == (180, 8)
+    assert [("GPUs 1;" in line, "GPUs 4;" in line) for line in caplog.messages] == [
+        (True, False),
+        (False, True),
     ]
 
 

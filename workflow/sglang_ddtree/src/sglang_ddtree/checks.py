@@ -5,8 +5,8 @@ from importlib import metadata
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from sglang_ddtree.shards import Head
 from sglang_ddtree.trees import MAX_BUDGET
 
 ALGORITHM = "DDTREE_OOT"
@@ -14,9 +14,9 @@ RELEASE = "0.5.17"
 
 # By field of SGLang's server arguments: what it may be.
 _ALLOWED: dict[str, tuple[Any, ...]] = {
-    "tp_size": (1,),
     "pp_size": (1,),
     "dp_size": (1,),
+    "enable_dp_attention": (None, False),
     "attn_cp_size": (1,),
     "dcp_size": (1,),
     "page_size": (None, 1),
@@ -140,26 +140,28 @@ def check_mask(mask: Any) -> None:
         )
 
 
-def find_head(model: Any, num_ranks: int) -> Tensor:
+def find_head(model: Any, num_ranks: int, num_gpus: int) -> Head:
     """The target's output embedding, which turns the drafter's hidden states into tokens.
 
     Args:
         model: the target.
         num_ranks: tokens of a position that the trees ask for.
+        num_gpus: that the target's layers are split over.
 
     Returns:
-        [V, H] of a float dtype.
+        this GPU's part of it; all of it on a single one.
 
     Raises:
-        ValueError: it is quantized, extended, or smaller than the trees need.
+        ValueError: it is quantized, extended, not split as the layers are, or smaller than the trees need.
     """
-    head = getattr(model, "lm_head", None)
+    head: Any = getattr(model, "lm_head", None)
     weight = getattr(head, "weight", None)
     if weight is None or not weight.is_floating_point():
         raise ValueError(
             f"target: expected an unquantized lm_head with {ALGORITHM}, got {type(head).__name__} of "
             f"{getattr(weight, 'dtype', None)}; take a checkpoint whose lm_head is not quantized"
         )
+    found, vocabulary = Head(weight, 0), len(weight)
     shard = getattr(head, "shard_indices", None)
     if shard is not None:
         if shard.num_added_elements:
@@ -167,13 +169,19 @@ def find_head(model: Any, num_ranks: int) -> Tensor:
                 f"target: expected no added vocabulary with {ALGORITHM}, got {shard.num_added_elements} "
                 "tokens; draft with DFLASH"
             )
-        weight = weight[: shard.num_org_elements]
-    if len(weight) < num_ranks:
+        found = Head(weight[: shard.num_org_elements], int(shard.org_vocab_start_index))
+        vocabulary = int(head.org_vocab_size)
+    num_parts = 1 if shard is None else int(head.tp_size)
+    if num_parts != num_gpus:
         raise ValueError(
-            f"--speculative-num-draft-tokens: expected at most the vocabulary's {len(weight)} tokens and the "
+            f"target: expected an lm_head in {num_gpus} parts, one a GPU, with {ALGORITHM}, got "
+            f"{type(head).__name__} in {num_parts}; set --tp-size 1, or draft with DFLASH"
+        )
+    if vocabulary < num_ranks:
+        raise ValueError(
+            f"--speculative-num-draft-tokens: expected at most the vocabulary's {vocabulary} tokens and the "
             f"root, got {num_ranks + 1}; take a smaller tree"
         )
-    found: Tensor = weight
     return found
 
 

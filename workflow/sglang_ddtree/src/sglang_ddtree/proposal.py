@@ -1,9 +1,14 @@
 """From the drafter's hidden states to trees: one call, which a CUDA graph of the drafter can end with."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from sglang_ddtree.trees import Builder, DraftTrees, rank_tokens
+
+Ranking = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+"""Log-probabilities and ids of so many most probable tokens by their logits, as `trees.rank_tokens`."""
 
 
 class TreeProposer:
@@ -12,15 +17,17 @@ class TreeProposer:
     Within a graph the trees go to fixed tensors, since a replay returns nothing.
     """
 
-    def __init__(self, head: Tensor, builder: Builder, block_size: int) -> None:
+    def __init__(self, head: Tensor, builder: Builder, block_size: int, rank: Ranking = rank_tokens) -> None:
         """Keep what every round needs.
 
         Args:
-            head: the target's output embedding, [V, H].
+            head: the target's output embedding, or this GPU's part of it, [V, H].
             builder: makes the trees.
             block_size: slots of a block, the first of which holds the root.
+            rank: finds the most probable tokens, of the whole vocabulary where the head is a part.
         """
         self.builder = builder
+        self._rank = rank
         self._head = head
         self._block_size = block_size
         self._captured: DraftTrees | None = None
@@ -41,7 +48,7 @@ class TreeProposer:
         """
         blocks = hidden_states.view(len(roots), self._block_size, -1)
         drafted = blocks[:, 1:].to(self._head.dtype)
-        log_probs, token_ids = rank_tokens(drafted @ self._head.T, self.builder.num_ranks)
+        log_probs, token_ids = self._rank(drafted @ self._head.T, self.builder.num_ranks)
         return self.builder(log_probs, token_ids, roots)
 
     def __call__(self, hidden_states: Tensor, input_ids: Tensor) -> None:

@@ -10,8 +10,10 @@ from sglang.srt.speculative.dflash_utils import (
 from sglang.srt.speculative.spec_utils import fast_sample
 from torch import Tensor
 
+from sglang_ddtree.shards import Group
 
-def choose_tokens(logits: Tensor, sampling_info: Any, draft_input: Any, width: int) -> Tensor:
+
+def choose_tokens(logits: Tensor, sampling_info: Any, draft_input: Any, width: int, group: Group) -> Tensor:
     """The target's token after every node.
 
     Each node's token is drawn whether or not its path is kept, so the emitted tokens are distributed as the
@@ -22,9 +24,11 @@ def choose_tokens(logits: Tensor, sampling_info: Any, draft_input: Any, width: i
         sampling_info: SGLang's, of the batch's requests.
         draft_input: of the batch, which knows its `top_k`.
         width: nodes of a tree.
+        group: the target's GPUs. All have the same logits, gathered, so they agree on the most probable;
+            drawn are the first one's.
 
     Returns:
-        [B, width] int64.
+        [B, width] int64, the same on every GPU.
     """
     if sampling_info is not None:
         apply_dflash_verify_logits_adjustments(
@@ -41,5 +45,4 @@ def choose_tokens(logits: Tensor, sampling_info: Any, draft_input: Any, width: i
         uniform_top_k_value=draft_input.uniform_top_k_value,
     )
     _, drawn = fast_sample(probabilities.flatten(0, 1))
-    tokens: Tensor = drawn.view(-1, width)
-    return tokens
+    return group.broadcast(drawn.view(-1, width), src=0)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_uniform_func
 from sglang.kernels.ops.speculative.dflash import _prepare_dflash_draft_block_unchecked
+from sglang.srt.distributed import get_tp_group
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.cuda_graph_config import Backend
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
@@ -23,6 +24,7 @@ from sglang_ddtree.draft_input import DDTreeDraftInput
 from sglang_ddtree.growing import KernelTreeBuilder
 from sglang_ddtree.kernels import move_rows_at_once, row_sizes
 from sglang_ddtree.proposal import TreeProposer
+from sglang_ddtree.shards import ShardRanking
 from sglang_ddtree.targets import choose_tokens
 from sglang_ddtree.trees import (
     Acceptance,
@@ -31,6 +33,7 @@ from sglang_ddtree.trees import (
     TreeBuilder,
     accept,
     find_moves,
+    rank_tokens,
     write_tree_mask,
 )
 
@@ -61,8 +64,11 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]  # SGLang has no types
         super().__init__(drafter_args, gpu_id, ps, nccl_port, target_worker)
         self.server_args = server_args
         builder = choose_builder()(block_size - 1, self._width - 1, self.device)
-        head = find_head(target_worker.model_runner.model, builder.num_ranks)
-        self._proposer = TreeProposer(head, builder, block_size)
+        self._group = get_tp_group()
+        num_gpus = self._group.world_size
+        head = find_head(target_worker.model_runner.model, builder.num_ranks, num_gpus)
+        rank = rank_tokens if num_gpus == 1 else ShardRanking(head, self._group)
+        self._proposer = TreeProposer(head.weight, builder, block_size, rank)
         self._path_offsets = torch.arange(self._path_length, device=self.device)
         self._own_mask = torch.zeros(0, dtype=torch.uint8, device=self.device)
         self._max_row_bytes = 0
@@ -102,14 +108,18 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]  # SGLang has no types
         return bool(get_exec().graph.cuda_graph_config.decode.backend != Backend.DISABLED)
 
     def _report(self, captured: str) -> None:
+        if self._group.rank_in_group != 0:
+            return
         mask = self._target_worker.model_runner.attn_backend.verify_mask
         logger.info(
-            "DDTree: budget %d, width %d, block %d, ranks %d, %s; captured: %s; mask cells %s, batches to %s",
+            "DDTree: budget %d, width %d, block %d, ranks %d, %s, GPUs %d; captured: %s; mask cells %s, "
+            "batches to %s",
             self._width - 1,
             self._width,
             self.block_size,
             self._proposer.builder.num_ranks,
             type(self._proposer.builder).__name__,
+            self._group.world_size,
             captured,
             "none yet" if mask is None else mask.buffer.numel(),
             "any" if mask is None else mask.max_bs,
@@ -152,7 +162,9 @@ class DDTreeWorker(DFlashWorkerV2):  # type: ignore[misc]  # SGLang has no types
         slots = self._slots(batch)
         trees = self._draft(batch, draft_input)
         output, used_graph = self._verify(batch, draft_input, trees, slots)
-        target_tokens = choose_tokens(output.next_token_logits, batch.sampling_info, draft_input, self._width)
+        target_tokens = choose_tokens(
+            output.next_token_logits, batch.sampling_info, draft_input, self._width, self._group
+        )
         accepted = accept(trees, target_tokens, self._path_length)
         new_seq_lens = prefix_lens + accepted.lengths
         if on_publish is not None:
