@@ -83,6 +83,16 @@ def test_a_legend_escapes_its_labels():
     assert ESCAPED in key([Look(HOSTILE, "0072B2", "s", is_dashed=False)], with_lines=True)
 
 
+def test_many_words_at_one_place_are_counted():
+    looks = [Look(f"method {n}", "0072B2", "s", is_dashed=False) for n in range(3)]
+    lines = [Line(looks[0], (1.0, 2.0)), *(Line(look, (None, 1.0), ("n/r", "")) for look in looks[1:])]
+    two = line_panels([Panel("x", "y", ("1", "2"), tuple(lines))])
+    assert "2 without a number" in two
+    assert "n/r" not in two
+    one = line_panels([Panel("x", "y", ("1", "2"), tuple(lines[:2]))])
+    assert "method 1 n/r" in one
+
+
 @pytest.mark.parametrize(("num", "lengths"), [(1, [1]), (6, [6]), (7, [4, 3]), (8, [4, 4]), (13, [5, 5, 3])])
 def test_a_legend_of_several_rows_leaves_no_entry_alone(num, lengths):
     looks = [Look(f"method {n}", "0072B2", "s", is_dashed=False) for n in range(num)]

@@ -18,6 +18,7 @@ BAR_HEIGHT_CM = 0.52
 CHARACTER_CM = 0.19
 MAX_LABEL_CM = 4.2
 MAX_BAR_CM = 1.4
+PANEL_CM = 3.7
 LINE_WIDTH_CM = 16.0
 
 
@@ -210,7 +211,7 @@ def _line_panel(panel: Panel) -> str:
     for place in range(len(panel.ticks)):
         words = [word for line in panel.lines if (word := _gap_word(line, place))]
         if words:
-            _write_upright(axes, place, 0.03 * panel.height, ", ".join(words))
+            _write_upright(axes, place, 0.03 * panel.height, _in_one(words))
     axes.set_xlim(*panel.ends)
     axes.set_ylim(0, panel.height * 1.1)
     if panel.ticks:
@@ -223,7 +224,7 @@ def _line_panel(panel: Panel) -> str:
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     width_cm = LINE_WIDTH_CM / 2 - 1.4 - label_cm - overhang_cm
-    return to_pgfplots(figure, width=f"{width_cm:.2f}cm", height="3.7cm")
+    return to_pgfplots(figure, width=f"{width_cm:.2f}cm", height=f"{PANEL_CM}cm")
 
 
 def _gap_word(line: Line, place: int) -> str | None:
@@ -231,6 +232,13 @@ def _gap_word(line: Line, place: int) -> str | None:
     if place >= len(line.marks) or line.values[place] is not None or not line.marks[place]:
         return None
     return f"{line.look.label} {line.marks[place]}"
+
+
+def _in_one(words: Sequence[str]) -> str:
+    """The words of a place, or how many there are where they are longer than the axis is high."""
+    text = ", ".join(words)
+    is_short = len(words) == 1 or len(text) * CHARACTER_CM < PANEL_CM
+    return text if is_short else f"{len(words)} without a number"
 
 
 def _draw_line(axes: Axes, line: Line) -> None:
