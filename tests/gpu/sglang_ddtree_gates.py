@@ -6,6 +6,20 @@ Part 1 takes less than a minute (`sglang_ddtree_kernels.py`). Part 2 starts all 
 asks each the same, and ends every one. Outputs are greedy and compared with AR's, token by token; where one
 parts from AR's, the gap between AR's two best tokens there tells a tie from a fault. The summary is written
 after every step, so that a run that is cut short leaves what it found.
+
+Two servers that differ only in how they schedule may still part at ties. A prompt that is in the prefix cache
+is computed anew for its last token; SGLang then drops that token's keys and values for the cached ones, which
+another shape of forward has rounded otherwise: without overlap before the first round, with overlap after its
+launch. So `b16` and `b16-sync` are also compared by outputs with the cache emptied before each request; those
+must be the same, and the same when asked again.
+
+`--tp N` gives every server N GPUs, all servers the same ones unless `--one-by-one`. The target's and the
+drafter's heads must split: SmolLM2-135M's 9 do not, but those of the same model with more heads do, whose
+outputs are the original's but for ties (24 heads and 8 KV heads for 2, 4 and 8 GPUs):
+
+    from draftbench.staging.scale import ScaledShape, scale_pair
+    shape = ScaledShape(1, 30, 1536, num_attention_heads=24, num_key_value_heads=8, weight_bits=16)
+    scale_pair(target, drafter, Path("split/target"), Path("split/drafter"), shape)
 """
 
 import argparse
@@ -22,11 +36,20 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from sglang_ddtree_servers import ARMS, ROOT, Server, ask_all, end_all, start  # noqa: E402
+from sglang_ddtree_servers import ARMS, ROOT, Server, Setting, ask_all, end_all, start  # noqa: E402
 
 NUM_TOKENS = 128
 TIE_LOGITS = 0.5
 """Steps of bf16 logits between 16 and 32 are 1/8; sums of such roundings reach a few of them."""
+
+SAME_WHEN_FRESH = ("b16", "b16-sync")
+"""Servers whose outputs without a prefix cache must be the same."""
+
+KINDS = ("single", "batch", "resumed", "fresh")
+"""Ways in which outputs are asked for and compared with AR's."""
+
+HIDDEN = ("single_ids", "fresh_ids", "samples", "log")
+"""Parts of a result that are kept and not shown."""
 
 Prompts = list[list[int]]
 
@@ -120,6 +143,9 @@ def measure(
         "resumed": [compare(output_ids(r), rest, 40) for r in resumed],
         "single_ids": [output_ids(r) for r in single],
     }
+    if server.arm.name in SAME_WHEN_FRESH:
+        result["fresh_ids"] = [[ask_fresh(server, ids) for _ in range(2)] for ids in prompts[:5]]
+        result["fresh"] = [compare(ids, w) for (ids, _), w in zip(result["fresh_ids"], wanted, strict=False)]
     if num_samples:
         sampling = {"temperature": 1.0, "top_k": 4, "max_new_tokens": 4, "ignore_eos": True}
         drawn, _ = ask_all(
@@ -127,6 +153,12 @@ def measure(
         )
         result["samples"] = Counter(str(output_ids(r)[:3]) for r in drawn)
     return result
+
+
+def ask_fresh(server: Server, ids: list[int]) -> list[int]:
+    """One output of a server that knows no prefix."""
+    server.flush()
+    return output_ids(server.ask(greedy(ids)))
 
 
 def compare_samples(one: Counter[str], other: Counter[str]) -> dict[str, Any]:
@@ -149,56 +181,69 @@ def compare_samples(one: Counter[str], other: Counter[str]) -> dict[str, Any]:
 def verdict(result: dict[str, Any]) -> list[str]:
     """What is wrong with one server, in words; empty where nothing is."""
     faults = []
-    for kind in ("single", "batch", "resumed"):
+    for kind in KINDS:
         for place, one in enumerate(result.get(kind, [])):
             if not one["equal"] and not one["tie"]:
                 faults.append(f"{kind} {place}: {one}")
+    for place, (first, again) in enumerate(result.get("fresh_ids", [])):
+        if first != again:
+            faults.append(f"fresh {place}: another output when asked again")
     if result.get("samples_against_ar", {}).get("deviate", 0) > 4:
         faults.append(f"samples: {result['samples_against_ar']}")
     return faults
 
 
 def run_servers(options: argparse.Namespace, summary: dict[str, Any], deadline: float) -> None:
-    """Start all arms, wait for each in turn, measure, end all."""
+    """Start all arms, or one after the other; measure and end all."""
     prompts = read_prompts(options.target)
+    models = (options.target, options.drafter)
+    setting = Setting(options.python, models, options.dtype, options.tp, options.logs)
     arms = [arm for arm in ARMS if options.only is None or arm.name in options.only]
-    servers: list[Server] = []
     wanted: list[dict[str, Any]] = []
-    try:
-        for arm in arms:
-            models = (options.target, options.drafter)
-            servers.append(start(arm, options.python, models, options.dtype, options.logs))
-        for server in servers:
-            result = summary.setdefault(server.arm.name, {})
-            try:
+    for together in [[arm] for arm in arms] if options.one_by_one else [arms]:
+        servers: list[Server] = []
+        try:
+            for arm in together:
+                servers.append(start(arm, setting))
+            for server in servers:
                 limit = min(deadline, server.started + options.start_limit_s)
-                if not server.wait_ready(limit):
-                    raise TimeoutError(f"not ready; {'alive' if server.is_alive() else 'the process ended'}")
-                result["ready_s"] = server.ready_s
-                if server.arm.name == "ar":
-                    wanted = baseline(server, prompts)
-                if not wanted:
-                    raise RuntimeError("AR's outputs are missing")
-                result |= measure(server, prompts, wanted, options.samples)
-                if "samples" in result and "samples" in summary["ar"]:
+                result = examine(server, prompts, wanted, options.samples, limit)
+                summary[server.arm.name] = result
+                if "samples" in result and "samples" in summary.get("ar", {}):
                     result["samples_against_ar"] = compare_samples(
                         result["samples"], summary["ar"]["samples"]
                     )
                 result["faults"] = verdict(result)
-            except Exception as error:  # the other servers are still worth their time
-                result["error"] = f"{type(error).__name__}: {error}"
-                print(f"--- {server.arm.name}: {result['error']}\n{server.tail(40)}", flush=True)
-            result["log"] = server.telling_lines()
-            report(server.arm.name, result)
-            options.output.write_text(json.dumps(summary, indent=1))
-    finally:
-        end_all(servers)
+                report(server.arm.name, result)
+                options.output.write_text(json.dumps(summary, indent=1))
+        finally:
+            end_all(servers)
+
+
+def examine(
+    server: Server, prompts: Prompts, wanted: list[dict[str, Any]], num_samples: int, limit: float
+) -> dict[str, Any]:
+    """Wait for one server and measure it. AR's outputs, which come first, go into `wanted`."""
+    result: dict[str, Any] = {}
+    try:
+        if not server.wait_ready(limit):
+            raise TimeoutError(f"not ready; {'alive' if server.is_alive() else 'the process ended'}")
+        result["ready_s"] = server.ready_s
+        if server.arm.name == "ar":
+            wanted.extend(baseline(server, prompts))
+        if not wanted:
+            raise RuntimeError("AR's outputs are missing")
+        result |= measure(server, prompts, wanted, num_samples)
+    except Exception as error:  # the other servers are still worth their time
+        result["error"] = f"{type(error).__name__}: {error}"
+        print(f"--- {server.arm.name}: {result['error']}\n{server.tail(40)}", flush=True)
+    return result | {"log": server.telling_lines()}
 
 
 def report(name: str, result: dict[str, Any]) -> None:
     """One server's result, shortly."""
-    shown = {key: value for key, value in result.items() if key not in ("single_ids", "samples", "log")}
-    for kind in ("single", "batch", "resumed"):
+    shown = {key: value for key, value in result.items() if key not in HIDDEN}
+    for kind in KINDS:
         shown[kind] = [one for one in result.get(kind, []) if not one["equal"]]
     print(f"=== {name}: {json.dumps(shown)}", flush=True)
     for line in result.get("log", []):
@@ -217,6 +262,11 @@ def conclude(summary: dict[str, Any]) -> bool:
             chain["same_acceptance_as_dflash"] = chain["single_acceptance"] == line["single_acceptance"]
             print(f"{name}: same ids as dflash {chain['same_ids_as_dflash']}, "
                   f"same acceptance {chain['same_acceptance_as_dflash']}")  # fmt: skip
+    with_overlap, without = (summary.get(name, {}) for name in SAME_WHEN_FRESH)
+    if "fresh_ids" in with_overlap and "fresh_ids" in without:
+        for place, pair in enumerate(zip(with_overlap["fresh_ids"], without["fresh_ids"], strict=True)):
+            if pair[0][0] != pair[1][0]:
+                without["faults"].append(f"fresh {place}: another output than {SAME_WHEN_FRESH[0]}'s")
     for name, result in summary.items():
         for fault in [*result.get("faults", []), *filter(None, [result.get("error")])]:
             passed = False
@@ -243,6 +293,8 @@ def main() -> None:
     parser.add_argument("--logs", type=Path, default=Path(tempfile.gettempdir()) / "sglang-ddtree-gates")
     parser.add_argument("--python", default=sys.executable, help="interpreter of SGLang's environment")
     parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--tp", type=int, default=1, help="GPUs of every server")
+    parser.add_argument("--one-by-one", action="store_true", help="start a server when the last has ended")
     parser.add_argument("--part", choices=("1", "2", "both"), default="both")
     parser.add_argument(
         "--only", type=lambda text: text.split(","), help="arms, ar among them: ar,dflash,b16"

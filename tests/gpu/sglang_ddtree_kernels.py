@@ -22,6 +22,7 @@ sys.path[:0] = [
 
 from batched_trees import KINDS, make_logits, random_trees  # noqa: E402
 from sglang_ddtree.proposal import TreeProposer  # noqa: E402
+from sglang_ddtree.shards import lower_halves, merge, offer  # noqa: E402
 from sglang_ddtree.trees import (  # noqa: E402
     DraftTrees,
     TreeBuilder,
@@ -120,6 +121,44 @@ def check_ranks() -> dict[str, Any]:
         )
         assert all((row.unique().numel() == number) for row in token_ids.flatten(0, 1)), number
     return {}
+
+
+def check_parts() -> dict[str, Any]:
+    """Parts of a vocabulary, all on one GPU, rank as the whole, equal logits by token, within graphs."""
+    logits = torch.randn(8, BLOCK - 1, VOCABULARY, device="cuda").mul(4).bfloat16()
+    exact = logits.cpu().float().sort(dim=-1, descending=True, stable=True).indices
+    times = {}
+    for number in (1, 16, 64):
+        whole, _ = rank_tokens(logits, number)
+        times[f"all, {number} ranks, batch 8"] = time_us(
+            capture(lambda n=number: rank_tokens(logits, n)).replay
+        )
+        for num_parts in (2, 4, 8):
+            values = torch.zeros_like(whole)
+            token_ids = torch.zeros_like(whole, dtype=torch.int64)
+            parts = split_vocabulary(logits, num_parts)
+
+            def rank(into=(values, token_ids), parts=parts, number=number) -> None:
+                merged = merge(torch.stack([offer(*part, number) for part in parts]))
+                for fixed, found in zip(into, merged, strict=True):
+                    fixed.copy_(found)
+
+            capture(rank).replay()
+            where = f"{num_parts} parts, {number} ranks"
+            assert torch.equal(token_ids.cpu(), exact[..., :number]), f"{where}: other tokens"
+            assert torch.allclose(values, whole, atol=1e-4), f"{where}: other probabilities"
+            one = capture(lambda part=parts[0], n=number: offer(*part, n))
+            times[f"one of {where}, batch 8"] = time_us(one.replay)
+    return times
+
+
+def split_vocabulary(logits: Tensor, num_parts: int) -> list[tuple[Tensor, Tensor]]:
+    """Every part's logits and the lower halves of its candidates."""
+    size = logits.shape[-1] // num_parts
+    return [
+        (part.contiguous(), lower_halves(i * size, size, part.device))
+        for i, part in enumerate(logits.split(size, dim=-1))
+    ]
 
 
 def time_us(run: Callable[[], Any], repeats: int = 50) -> float:
@@ -310,7 +349,7 @@ def check_moves() -> dict[str, Any]:
     }
 
 
-CHECKS = (check_functions, check_growing, check_ranks, check_graph, check_moves, check_attention)
+CHECKS = (check_functions, check_growing, check_ranks, check_parts, check_graph, check_moves, check_attention)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Servers that the plugin's gates start beside each other on one GPU, and what is asked of them."""
+"""Servers that the plugin's gates start beside each other on the same GPUs, and what is asked of them."""
 
 import contextlib
 import json
@@ -113,6 +113,17 @@ class Server:
         with urllib.request.urlopen(request, timeout=limit_s) as reply:  # noqa: S310  (our own URL)
             return json.load(reply)
 
+    def flush(self) -> None:
+        """Empty its cache of prefixes, once nothing runs.
+
+        Raises:
+            OSError: something still ran after ten seconds.
+        """
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/flush_cache?timeout=10", method="POST"
+        )
+        urllib.request.urlopen(request, timeout=REQUEST_LIMIT_S).close()  # noqa: S310  (our own URL)
+
     def signal(self, number: signal.Signals) -> None:
         """To this process and all that it started."""
         with contextlib.suppress(ProcessLookupError):
@@ -128,10 +139,29 @@ class Server:
         return found[-30:] + decodes[-2:]
 
 
-def arguments(arm: Arm, models: tuple[Path, Path], dtype: str, ports: tuple[int, int]) -> list[str]:
-    """Options of one server; models are the target and the drafter, ports the server's and NCCL's."""
+@dataclass(frozen=True)
+class Setting:
+    """What all servers have in common.
+
+    Attributes:
+        python: interpreter of SGLang's environment.
+        models: folders of the target and the drafter.
+        tp: GPUs of a server.
+        folder: of logs and of the plugin.
+    """
+
+    python: str
+    models: tuple[Path, Path]
+    dtype: str
+    tp: int
+    folder: Path
+
+
+def arguments(arm: Arm, setting: Setting, ports: tuple[int, int]) -> list[str]:
+    """Options of one server; ports are its own and NCCL's."""
+    target, drafter = setting.models
     found = [
-        "--model-path", str(models[0]), "--dtype", dtype, "--host", "127.0.0.1",
+        "--model-path", str(target), "--dtype", setting.dtype, "--host", "127.0.0.1",
         "--port", str(ports[0]), "--nccl-port", str(ports[1]),
         "--attention-backend", "triton", "--sampling-backend", "pytorch", "--grammar-backend", "none",
         "--page-size", "1", "--max-running-requests", "8", "--context-length", "4096",
@@ -140,22 +170,27 @@ def arguments(arm: Arm, models: tuple[Path, Path], dtype: str, ports: tuple[int,
     ]  # fmt: skip
     if "--disable-cuda-graph" not in arm.options:
         found += ["--cuda-graph-bs-decode", "1", "2", "4", "8"]
+    if setting.tp > 1:
+        found += ["--tp-size", str(setting.tp)]
     if arm.options:
         found += [
-            "--speculative-draft-model-path", str(models[1]), "--speculative-dflash-block-size", "16",
+            "--speculative-draft-model-path", str(drafter), "--speculative-dflash-block-size", "16",
             "--speculative-draft-attention-backend", "triton", *arm.options,
         ]  # fmt: skip
     return found
 
 
-def start(arm: Arm, python: str, models: tuple[Path, Path], dtype: str, folder: Path) -> Server:
-    """Start one server; its log and the plugin lie in the folder."""
+def start(arm: Arm, setting: Setting) -> Server:
+    """Start one server."""
     port, nccl_port = free_ports(2)
-    plugin = install_plugin(folder / "plugin")
+    plugin = install_plugin(setting.folder / "plugin")
     path = os.pathsep.join([str(plugin), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    argv = [python, "-m", "sglang.launch_server", *arguments(arm, models, dtype, (port, nccl_port))]
-    return Server(arm, argv, environment, folder / f"{arm.name}.log", port)
+    if setting.tp > 1:
+        # Servers that start beside each other take memory on one GPU before they do on the next.
+        environment["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "false"
+    argv = [setting.python, "-m", "sglang.launch_server", *arguments(arm, setting, (port, nccl_port))]
+    return Server(arm, argv, environment, setting.folder / f"{arm.name}.log", port)
 
 
 def end_all(servers: list[Server]) -> None:

@@ -51,7 +51,7 @@ class ShardRanking:
 
     def __init__(self, head: Head, group: Group) -> None:
         self._group = group
-        self._below = _below(head.first_token, len(head.weight), head.weight.device)
+        self._lower = lower_halves(head.first_token, len(head.weight), head.weight.device)
 
     def __call__(self, logits: Tensor, num_ranks: int) -> tuple[Tensor, Tensor]:
         """Rank over all parts; equal logits come in the order of their tokens.
@@ -64,23 +64,23 @@ class ShardRanking:
             log-probabilities at temperature 1 and ids, descending, [B, D, K] float32 and int64, the same on
             every GPU.
         """
-        offered = offer(logits, self._below, num_ranks)
+        offered = offer(logits, self._lower, num_ranks)
         gathered = self._group.all_gather(offered, dim=0)
         return merge(gathered.view(self._group.world_size, *offered.shape))
 
 
-def offer(logits: Tensor, below: Tensor, num_ranks: int) -> Tensor:
+def offer(logits: Tensor, lower: Tensor, num_ranks: int) -> Tensor:
     """A part's best candidates and, behind them, the bits of its log-sum-exp: [..., K + 1] int64.
 
     Args:
         logits: of a part, [..., V'] of any float dtype.
-        below: the lower half of each candidate, [V'] int64.
+        lower: the lower half of each candidate, [V'] int64.
         num_ranks: how many candidates, K; a smaller part fills up with what loses against any token.
     """
     exact = logits.float()
     # Adding zero makes a negative zero positive: they are equal, but their bits are not.
-    candidates = _flip_negative((exact + 0.0).view(torch.int32)).to(torch.int64).mul_(_TOKENS).add_(below)
-    num_own = min(num_ranks, len(below))
+    candidates = _flip_negative((exact + 0.0).view(torch.int32)).to(torch.int64).mul_(_TOKENS).add_(lower)
+    num_own = min(num_ranks, len(lower))
     missing = candidates.new_full((*logits.shape[:-1], num_ranks - num_own), _NO_CANDIDATE)
     total = exact.logsumexp(dim=-1, keepdim=True).view(torch.int32).to(torch.int64)
     return torch.cat([candidates.topk(num_own, dim=-1).values, missing, total], dim=-1)
@@ -96,7 +96,7 @@ def merge(offered: Tensor) -> tuple[Tensor, Tensor]:
     return values - totals.logsumexp(dim=0).unsqueeze(-1), token_ids
 
 
-def _below(first_token: int, num_tokens: int, device: torch.device) -> Tensor:
+def lower_halves(first_token: int, num_tokens: int, device: torch.device) -> Tensor:
     """Lower halves of a part's candidates: the smallest token has the largest."""
     return _TOKENS - 1 - first_token - torch.arange(num_tokens, device=device)
 
