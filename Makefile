@@ -21,7 +21,7 @@ tex:
 
 test: setup tex  ## all tests that need no GPU
 	envs/install_system_packages.sh envs/apt-test.txt
-	python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
 
 test-gpu: setup
 	python -m pytest -m gpu

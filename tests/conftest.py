@@ -13,6 +13,16 @@ from draftbench.staging.place import campaign_root
 from draftbench.staging.stage import StagedModel, stage_model
 
 ROOT = Path(__file__).resolve().parent.parent
+# Files of a minute and more come first, the longest ahead: one that came last would leave a worker without work.
+LONG_FILES = (
+    "workflow/test_recovery.py",
+    "workflow/test_graph.py",
+    "workflow/test_smoke.py",
+    "report/test_typeset.py",
+    "recovery/test_gpu_recovery.py",
+    "systemd/test_box.py",
+    "workflow/test_adaptive.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,6 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
     ask_for_huge_pages()
     if hasattr(config, "workerinput"):
         torch.set_num_threads(1)  # threads of two tests at once would wait for each other in a spin
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long files first, all others as they were."""
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")
