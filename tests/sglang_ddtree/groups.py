@@ -4,11 +4,13 @@ Either one thread a rank, which run by turns and meet at collectives, or one pro
 """
 
 import multiprocessing
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from sglang_ddtree.proposal import TreeProposer
@@ -96,8 +98,10 @@ def run_processes(target: Callable[..., None], size: int, folder: Path) -> list[
     results = spawn.Queue()
     address = f"file://{folder / 'meeting'}"
     workers = [spawn.Process(target=target, args=(rank, size, address, results)) for rank in range(size)]
-    for worker in workers:
-        worker.start()
+    # The host's name need not lead to an address.
+    with patch.dict(os.environ, GLOO_SOCKET_IFNAME="lo"):
+        for worker in workers:
+            worker.start()
     try:
         found = dict(results.get(timeout=LIMIT_S) for _ in workers)
     finally:
