@@ -13,9 +13,9 @@ another shape of forward has rounded otherwise: without overlap before the first
 launch. So `b16` and `b16-sync` are also compared by outputs with the cache emptied before each request; those
 must be the same, and the same when asked again.
 
-`--tp N` gives every server N GPUs, all servers the same ones unless `--one-by-one`. The target's and the
-drafter's heads must split: SmolLM2-135M's 9 do not, but those of the same model with more heads do, whose
-outputs are the original's but for ties (24 heads and 8 KV heads for 2, 4 and 8 GPUs):
+`--tp N` gives every server N GPUs, all servers the same ones, AR's before the others; or each server alone by
+`--one-by-one`. The target's and the drafter's heads must split: SmolLM2-135M's 9 do not, but those of the same
+model with more heads do, whose outputs are the original's but for ties (24 and 8 for 2, 4 and 8 GPUs):
 
     from draftbench.staging.scale import ScaledShape, scale_pair
     shape = ScaledShape(1, 30, 1536, num_attention_heads=24, num_key_value_heads=8, weight_bits=16)
@@ -200,7 +200,11 @@ def run_servers(options: argparse.Namespace, summary: dict[str, Any], deadline: 
     setting = Setting(options.python, models, options.dtype, options.tp, options.logs)
     arms = [arm for arm in ARMS if options.only is None or arm.name in options.only]
     wanted: list[dict[str, Any]] = []
-    for together in [[arm] for arm in arms] if options.one_by_one else [arms]:
+    groups = [[arm] for arm in arms] if options.one_by_one else [arms]
+    if options.tp > 1 and not options.one_by_one:
+        # The first start writes down how the GPUs are linked; starts beside each other would all write it.
+        groups = [arms[:1], arms[1:]]
+    for together in groups:
         servers: list[Server] = []
         try:
             for arm in together:
