@@ -14,8 +14,8 @@ launch. So `b16` and `b16-sync` are also compared by outputs with the cache empt
 must be the same, and the same when asked again.
 
 `--tp N` gives every server N GPUs, all servers the same ones, AR's before the others; or each server alone by
-`--one-by-one`. The target's and the drafter's heads must split: SmolLM2-135M's 9 do not, but those of the same
-model with more heads do, whose outputs are the original's but for ties (24 and 8 for 2, 4 and 8 GPUs):
+`--one-by-one`. The target's and the drafter's heads must split. SmolLM2-135M's 9 do not, but those of the
+same model with more heads do; its outputs are the original's but for ties. Here 24 and 8, for up to 8 GPUs:
 
     from draftbench.staging.scale import ScaledShape, scale_pair
     shape = ScaledShape(1, 30, 1536, num_attention_heads=24, num_key_value_heads=8, weight_bits=16)
