@@ -13,7 +13,7 @@ from draftbench.staging.place import campaign_root
 from draftbench.staging.stage import StagedModel, stage_model
 
 ROOT = Path(__file__).resolve().parent.parent
-# Files of a minute and more come first, the longest ahead: one that came last would leave a worker without work.
+# Files of half a minute and more come first: one that came last would leave a worker without work.
 LONG_FILES = (
     "workflow/test_recovery.py",
     "workflow/test_graph.py",
