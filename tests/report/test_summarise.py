@@ -147,8 +147,8 @@ def test_a_campaign_without_a_baseline_has_no_speedups(tmp_path):
 def test_what_all_services_share_stands_apart_from_where_they_differ(summarised):
     summary = summarised(Shape(hosts={"tp1-dflash": "Another CPU"}))
     assert ["packages.torch", "2.13.0"] in summary.environment
-    different = {(key, service): value for key, service, value in summary.environment_differences}
-    assert different["cpu.model", "tp1-dflash"] == "Another CPU"
+    different = {(key, value): services for key, value, services in summary.environment_differences}
+    assert different["cpu.model", "Another CPU"] == "tp1-dflash"
 
 
 def test_counts_say_where_every_cell_went(summarised):

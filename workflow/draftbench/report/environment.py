@@ -121,7 +121,7 @@ def _readable(key: str, value: str) -> str:
 def shared_and_different(
     results: Sequence[CellResult],
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """The environment in two tables: [key, value] equal everywhere, [key, service, value] elsewhere."""
+    """The environment in two tables: [key, value] equal everywhere, [key, value, its services] elsewhere."""
     by_service: dict[str, dict[str, str]] = {}
     for result in results:
         facts = {"engine": result.identity.engine, "engine version": result.identity.engine_version}
@@ -130,11 +130,11 @@ def shared_and_different(
     keys = sorted(set().union(*by_service.values()))
     shared, different = [], []
     for key in keys:
-        values = {facts.get(key, "not recorded") for facts in by_service.values()}
-        if len(values) == 1:
-            shared.append([key, values.pop()])
+        services: dict[str, list[str]] = {}
+        for service, facts in by_service.items():
+            services.setdefault(facts.get(key, "not recorded"), []).append(service)
+        if len(services) == 1:
+            shared.append([key, *services])
         else:
-            different += [
-                [key, service, facts.get(key, "not recorded")] for service, facts in by_service.items()
-            ]
+            different += [[key, value, ", ".join(names)] for value, names in services.items()]
     return shared, different

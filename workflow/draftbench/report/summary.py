@@ -270,7 +270,7 @@ class Summary(StrictModel):
     exactness: list[Exactness]
     times: list[TimeSpent]
     environment: list[list[str]] = Field(description="[key, value] that all services share")
-    environment_differences: list[list[str]] = Field(description="[key, service, value]")
+    environment_differences: list[list[str]] = Field(description="[key, value, services]")
     definitions: list[list[str]] = Field(description="[term, definition]")
     stale_cells: list[str]
     unplanned_files: list[str]
