@@ -38,8 +38,7 @@ class Linear:
     def __init__(self, weight: Tensor) -> None:
         is_half = weight.dtype == torch.bfloat16
         is_packed = weight.is_cpu and (not is_half or torch.ops.mkldnn._is_mkldnn_bf16_supported())
-        key = weight.dtype, torch.get_num_threads()
-        self.order_of_one_row = fastest_for_one_row(*key) if is_packed else "plain"
+        self.order_of_one_row = fastest_for_one_row(weight.dtype) if is_packed else "plain"
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight) if is_packed else None
         self._plain = weight if self.order_of_one_row == "plain" else None
 
@@ -56,14 +55,14 @@ def _from_blocked(x: Tensor, packed: Tensor | None) -> Tensor:
 
 
 @functools.cache
-def fastest_for_one_row(dtype: torch.dtype, num_threads: int) -> str:  # noqa: ARG001  (a key of the cache)
+def fastest_for_one_row(dtype: torch.dtype) -> str:
     """From which order of weights this CPU is faster at products of one row, autoregressive decoding's.
 
     Times weights of a layer's shape, more of them than caches hold, in turns; the least of the turns counts.
+    Once in a process, with the threads that torch is set to by then.
 
     Args:
         dtype: of weights and row.
-        num_threads: that torch is set to; the answer is kept for each number.
 
     Returns:
         `plain`, the weight's own order, or `blocked`, oneDNN's.
