@@ -20,7 +20,7 @@ sys.path[:0] = [
     str(ROOT / folder) for folder in ("workflow", "workflow/sglang_ddtree/src", "tests/sglang_ddtree")
 ]
 
-from batched_trees import KINDS, make_logits, random_trees  # noqa: E402
+from batched_trees import KINDS, make_logits, move_rows, random_trees  # noqa: E402
 from sglang_ddtree.proposal import TreeProposer  # noqa: E402
 from sglang_ddtree.shards import lower_halves, merge, offer  # noqa: E402
 from sglang_ddtree.trees import (  # noqa: E402
@@ -28,7 +28,6 @@ from sglang_ddtree.trees import (  # noqa: E402
     TreeBuilder,
     accept,
     find_moves,
-    move_rows,
     rank_tokens,
     write_tree_mask,
 )

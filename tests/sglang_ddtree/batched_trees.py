@@ -1,4 +1,6 @@
-"""Blocks of draft logits, trees of a batch, and one tree of a batch as the engine has it."""
+"""Blocks of draft logits, trees of a batch, one of them as the engine has it, and moves one by one."""
+
+from collections.abc import Iterable
 
 import torch
 from sglang_ddtree.trees import DraftTrees, TreeBuilder, rank_tokens
@@ -59,3 +61,15 @@ def random_trees(num_requests: int, width: int, num_tokens: int, seed: int) -> D
 
 
 _FIELDS = ("tokens", "parents", "depths", "ancestors")
+
+
+def move_rows(buffers: Iterable[torch.Tensor], moves: torch.Tensor) -> None:
+    """What `kernels.move_rows_at_once` must do, buffer by buffer: all rows are read before any is written.
+
+    Args:
+        buffers: [slots, ...] each, written in place.
+        moves: rows to read and rows to write, each of these once except where nothing moves, [2, B, A] int64.
+    """
+    sources, targets = moves.flatten(1)
+    for buffer in buffers:
+        buffer[targets] = buffer[sources]

@@ -30,8 +30,8 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang_ddtree.growing import KernelTreeBuilder
 from sglang_ddtree.kernels import move_rows_at_once, row_sizes
 from sglang_ddtree.shards import Group
-from sglang_ddtree.trees import TreeBuilder, accept, find_moves, move_rows, rank_tokens, write_tree_mask
-from tests.sglang_ddtree.batched_trees import KINDS, NUM_POSITIONS, make_logits, random_trees
+from sglang_ddtree.trees import TreeBuilder, accept, find_moves, rank_tokens, write_tree_mask
+from tests.sglang_ddtree.batched_trees import KINDS, NUM_POSITIONS, make_logits, move_rows, random_trees
 
 import sglang_ddtree
 from sglang_ddtree import algorithm, draft_input

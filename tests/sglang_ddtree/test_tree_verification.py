@@ -9,11 +9,10 @@ from sglang_ddtree.trees import (
     DraftTrees,
     accept,
     find_moves,
-    move_rows,
     rank_tokens,
     write_tree_mask,
 )
-from tests.sglang_ddtree.batched_trees import NUM_POSITIONS, engine_tree, make_logits, random_trees
+from tests.sglang_ddtree.batched_trees import NUM_POSITIONS, engine_tree, make_logits, move_rows, random_trees
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from draftbench.engine.verify import walk_tree

@@ -1,4 +1,4 @@
-"""The move of accepted keys and values for all layers in one launch; `trees.move_rows` needs two a buffer."""
+"""The move of accepted keys and values for all layers in one launch."""
 
 from collections.abc import Iterable
 
@@ -29,7 +29,7 @@ def row_sizes(buffers: Iterable[Tensor]) -> list[int]:
 
 
 def move_rows_at_once(addresses: Tensor, row_bytes: Tensor, max_row_bytes: int, moves: Tensor) -> None:
-    """Copy rows within every buffer, as `trees.move_rows` does.
+    """Copy rows within every buffer; all are read before any is written: a path may read what it writes.
 
     Args:
         addresses: of the buffers, [L] uint64.

@@ -6,7 +6,6 @@ Shapes: B requests, D draft positions of a block, N nodes of the budget, W = N +
 ranks of a position. Node 0 is the root, the last emitted token. A parent's index is below its children's.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -252,15 +251,3 @@ def find_moves(slots: Tensor, acceptance: Acceptance) -> Tensor:
     order = torch.arange(max_path, device=slots.device)
     valid = order < acceptance.lengths.unsqueeze(1)
     return torch.stack([slots.gather(1, acceptance.path).where(valid, targets), targets])
-
-
-def move_rows(buffers: Iterable[Tensor], moves: Tensor) -> None:
-    """Copy rows within each buffer; all are read before any is written, since a path may read what it writes.
-
-    Args:
-        buffers: [slots, ...] each, written in place.
-        moves: rows to read and rows to write, each of these once except where nothing moves, [2, B, A] int64.
-    """
-    sources, targets = moves.flatten(1)
-    for buffer in buffers:
-        buffer[targets] = buffer[sources]
