@@ -28,7 +28,18 @@ def pair():
     except OSError:
         pytest.skip("this kernel gives no receive stamps")
     with far, near:
+        await_stamps(far, near)
         yield far, near
+
+
+def await_stamps(far, near, limit_s=5.0):
+    """The kernel switches stamps on a moment after the first socket of the host has asked for them."""
+    end_s = time.monotonic() + limit_s
+    while time.monotonic() < end_s:
+        far.sendall(b"x")
+        if near.recvmsg(16, ANCILLARY_BYTES)[1]:
+            return
+    pytest.fail(f"expected a receive stamp within {limit_s:g} s, got none")
 
 
 def test_bytes_that_waited_have_the_time_of_their_arrival(pair):
