@@ -38,9 +38,14 @@ def run_directory() -> Path:
     return directory
 
 
+def sessions_directory() -> Path:
+    """Holds the sessions of all runs under this run directory; a run empties it."""
+    return run_directory() / "sessions"
+
+
 def session_directory() -> Path:
     """Of one run, which is one invocation of Snakemake: shared with its steps by DRAFTBENCH_SESSION."""
-    fresh = run_directory() / "sessions" / f"{time.time_ns()}-{os.getpid()}"
+    fresh = sessions_directory() / f"{time.time_ns()}-{os.getpid()}"
     return Path(os.environ.setdefault("DRAFTBENCH_SESSION", str(fresh)))
 
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from draftbench import host
+from draftbench.errors import DraftbenchError
 from draftbench.plan import Plan
 from draftbench.preflight.checklist import require_ready
 from draftbench.servers.lifecycle import ServiceKeeper
@@ -34,11 +35,18 @@ class Run:
             needs_tex: the report will be typeset.
 
         Raises:
-            DraftbenchError: another run is under way, or the campaign cannot be run here.
+            DraftbenchError: another run is under way, the session lies elsewhere, or the campaign cannot be
+                run here.
         """
+        sessions = host.sessions_directory()
+        if self.session.absolute().parent != sessions.absolute():  # what lies beside it is removed below
+            raise DraftbenchError(
+                f"DRAFTBENCH_SESSION: expected a directory in {sessions}, got {self.session}; unset it, a "
+                "run makes its own"
+            )
         self._held.enter_context(host.exclusive(host.host_lock_path(), "runs a campaign"))
         self._pid = os.getpid()
-        for old in self.session.parent.glob("*"):
+        for old in sessions.glob("*"):
             shutil.rmtree(old)
         require_ready(self.plan.campaign, needs_services=needs_services, needs_tex=needs_tex)
         write_session(self.session, self.plan)

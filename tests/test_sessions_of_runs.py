@@ -1,0 +1,45 @@
+"""A run begins alone, in a session of its own, and leaves nothing of itself."""
+
+from pathlib import Path
+
+import pytest
+
+from draftbench import host
+from draftbench.campaign_file import read_campaign, read_mapping
+from draftbench.errors import DraftbenchError
+from draftbench.plan import Plan
+from draftbench.run import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTBENCH_RUN_DIR", str(tmp_path / "run"))
+    path = ROOT / "config" / "smoke.yaml"
+    return Plan(read_campaign([path], read_mapping(path)), ROOT)
+
+
+def begun(plan, session):
+    run = Run(plan, session)
+    run.begin(needs_services=False, needs_tex=False)
+    return run
+
+
+def test_a_run_replaces_the_sessions_that_others_left(plan):
+    left = host.sessions_directory() / "left"
+    left.mkdir(parents=True)
+    session = host.sessions_directory() / "own"
+    run = begun(plan, session)
+    assert sorted(path.name for path in session.iterdir()) == ["campaign.json", "specs.json"]
+    assert not left.exists()
+    run.end()
+    assert not session.exists()
+
+
+def test_a_session_elsewhere_is_refused_and_its_neighbours_are_left_alone(plan, tmp_path):
+    neighbour = tmp_path / "home" / "precious"
+    neighbour.mkdir(parents=True)
+    with pytest.raises(DraftbenchError, match=r"DRAFTBENCH_SESSION: expected a directory in .*; unset it"):
+        begun(plan, tmp_path / "home" / "session")
+    assert neighbour.exists()
