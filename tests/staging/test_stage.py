@@ -89,6 +89,17 @@ def test_a_wheels_gguf_becomes_a_folder_of_safetensors_and_is_then_left_alone(in
     assert {path: path.stat().st_mtime_ns for path in staged.target_dir.iterdir()} == times
 
 
+def test_links_of_a_local_directory_are_followed(root, tmp_path):
+    """As in the cache of a hub, whose folders hold relative links to files elsewhere."""
+    folder = make_folder(tmp_path / "hub" / "snapshots" / "one", TARGET)
+    (tmp_path / "hub" / "blobs").mkdir()
+    weights = tmp_path / "hub" / "blobs" / "weights"
+    (folder / "model.safetensors").rename(weights)
+    (folder / "model.safetensors").symlink_to("../../blobs/weights")
+    staged = stage_model(Model.model_validate({"target": {"source": f"path:{folder}"}}), root)
+    assert staged.target_sha256["model.safetensors"] == sha256(weights)
+
+
 def test_a_download_is_not_repeated(index, root):
     first = fetched()
     shutil.rmtree(index)

@@ -156,7 +156,7 @@ def _is_wanted(path: Path, root: Path) -> bool:
 def _link_or_copy(source: Path, target: Path) -> None:
     """A hard link where both lie on one file system, which takes no room; else a copy."""
     try:
-        target.hardlink_to(source)
+        target.hardlink_to(source.resolve())  # of a symbolic link itself it would be one that leads nowhere
     except OSError:
         shutil.copy2(source, target)
 
