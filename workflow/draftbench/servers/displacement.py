@@ -62,11 +62,17 @@ def restore_displaced() -> None:
     """Start again every unit that any run has stopped and not started since, whatever its campaign.
 
     Raises:
-        ServerError: one did not start; its note stays.
+        ServerError: one did not start; its note stays, and all others were started.
     """
+    failures = []
     scopes: tuple[Manager, ...] = ("system", "user")
     for scope in scopes:
-        Displacement(scope, ()).restore()
+        try:
+            Displacement(scope, ()).restore()
+        except ServerError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 class Displacement:
