@@ -102,6 +102,11 @@ def test_visible_devices_decide_which_gpus_are_used() -> None:
         choose_gpus(IDLE, 2, {"CUDA_VISIBLE_DEVICES": "6"})
 
 
+def test_an_empty_list_of_visible_devices_hides_all_gpus() -> None:
+    with pytest.raises(ServerError, match="expected 1 GPUs for tp 1, got 0 in CUDA_VISIBLE_DEVICES=;"):
+        choose_gpus(IDLE, 1, {"CUDA_VISIBLE_DEVICES": ""})
+
+
 def test_a_stop_waits_until_the_memory_is_back() -> None:
     reader = ScriptedGpus([with_gpu(1, used_mib=90_000), IDLE])
     GpuGuard(reader).after_stop(held_handle({"0": 500, "1": 500}), 5.0)

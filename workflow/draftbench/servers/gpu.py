@@ -105,11 +105,12 @@ def choose_gpus(gpus: Sequence[Gpu], count: int, environment: Mapping[str, str])
         ServerError: there are fewer.
     """
     visible = environment.get("CUDA_VISIBLE_DEVICES")
-    names = visible.split(",") if visible else [str(gpu.index) for gpu in gpus]
+    # Empty, it hides all of them.
+    names = [str(gpu.index) for gpu in gpus] if visible is None else visible.split(",")
     by_name = {str(gpu.index): gpu for gpu in gpus} | {gpu.uuid: gpu for gpu in gpus}
     chosen = [by_name[name.strip()] for name in names if name.strip() in by_name][:count]
     if len(chosen) < count:
-        where = f" in CUDA_VISIBLE_DEVICES={visible}" if visible else ""
+        where = "" if visible is None else f" in CUDA_VISIBLE_DEVICES={visible}"
         raise ServerError(
             f"expected {count} GPUs for tp {count}, got {len(chosen)}{where}; lower tp in the campaign"
         )
