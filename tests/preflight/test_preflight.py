@@ -16,6 +16,7 @@ from draftbench.config import Campaign
 from draftbench.errors import ConfigError
 from draftbench.preflight.checklist import Findings, listed, require_ready, run_checks, service_checks
 from draftbench.preflight.forecast import hours_note
+from draftbench.preflight.gpus import check_gpu_memory
 
 VERSIONS = {"sglang": "0.5.17", "torch": "2.11.0", "transformers": "5.12.1"}
 FACTS = {"python": "3.12.1", "versions": VERSIONS, "plugins": ["ddtree"], "cuda": "13.0", "error": None}
@@ -152,6 +153,14 @@ def test_weights_that_do_not_fit_into_gpu_memory_are_found(machine: Host) -> Non
     huge = {"source": f"path:{machine.folder}/target", "scale_to": SHAPE, "size_bytes": 200_000_000_000}
     problems = machine.check(models={"m": {"target": huge, "drafter": huge}}).problems
     assert any("at most 82 GB of weights a GPU" in p and "got 400 GB at tp 1" in p for p in problems)
+
+
+def test_a_model_that_no_workload_runs_on_needs_no_gpu_memory(machine: Host) -> None:
+    huge = {"source": f"path:{machine.folder}/target", "scale_to": SHAPE, "size_bytes": 200_000_000_000}
+    campaign = machine.campaign(
+        models={"unused": {"target": huge, "drafter": huge}}, only={"short": {"models": ["m"]}}
+    )
+    check_gpu_memory(campaign, campaign.engine)
 
 
 def test_heads_that_do_not_split_are_found(machine: Host) -> None:

@@ -41,16 +41,19 @@ def check_gpu_memory(campaign: Campaign, engine: SglangEngine, read: GpuReader =
     """
     gpus = choose_gpus(read(), max(campaign.tp), os.environ | engine.environment)
     room_bytes = min(gpu.total_mib for gpu in gpus) * 2**20 * engine.mem_fraction_static
+    services = Plan(campaign).services.values()
     for name, model in campaign.models.items():
+        sizes = [service.tp for service in services if service.model == name]
+        if not sizes:
+            continue  # `only` leaves it out everywhere
         parts = [model.target] if model.drafter is None else [model.target, model.drafter]
         weight_bytes = sum(expected_bytes(source) for source in parts)
-        smallest = min(s.tp for s in Plan(campaign).services.values() if s.model == name)
-        share_bytes = weight_bytes / smallest
+        share_bytes = weight_bytes / min(sizes)
         if share_bytes > room_bytes:
             raise ConfigError(
                 f"models.{name}: expected at most {room_bytes / 1e9:.0f} GB of weights a GPU at "
                 f"engine.mem_fraction_static {engine.mem_fraction_static:g}, got {share_bytes / 1e9:.0f} GB "
-                f"at tp {smallest}; raise tp or mem_fraction_static"
+                f"at tp {min(sizes)}; raise tp or mem_fraction_static"
             )
 
 
