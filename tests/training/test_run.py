@@ -141,3 +141,15 @@ def test_a_wrong_key_is_named_with_its_file(tmp_path):
     path.write_text(yaml.safe_dump(values))
     with pytest.raises(ConfigError, match=r"train-x\.yaml: training\.learning_rat"):
         load_run(path)
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path):
+    path = tmp_path / "train-x.yaml"
+    path.write_text((ROOT / "config/train-smollm2.yaml").read_text() + "corpus_folder: twice\n")
+    with pytest.raises(ConfigError, match=r"train-x\.yaml: corpus_folder: expected the key once"):
+        load_run(path)
+
+
+def test_a_file_that_is_missing_is_named():
+    with pytest.raises(ConfigError, match=r"nowhere/train-x\.yaml: expected a readable YAML file"):
+        load_run(Path("nowhere/train-x.yaml"))

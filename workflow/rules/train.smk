@@ -2,7 +2,10 @@ from draftbench.training.settings import load_run
 
 # Another target: a file of its own, named by this variable.
 TRAINING_FILE = os.environ.get("DRAFTBENCH_TRAINING", "config/train-smollm2.yaml")
-TRAINING = load_run(Path(TRAINING_FILE))
+try:
+    TRAINING = load_run(Path(TRAINING_FILE))
+except DraftbenchError as error:
+    sys.exit(f"error: {error}")
 TRAINING_LOGS = f"logs/train/{Path(TRAINING_FILE).stem}"
 
 

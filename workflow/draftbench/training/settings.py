@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, ValidationError
 
+from draftbench.campaign_file import read_mapping
 from draftbench.config import Section, Source
 from draftbench.errors import ConfigError
 
@@ -111,7 +111,7 @@ def load_run(path: Path) -> TrainingRun:
     Raises:
         ConfigError: one sentence with file, key, expected and got.
     """
-    return check_run(yaml.safe_load(path.read_text()), path)
+    return check_run(read_mapping(path), path)
 
 
 def check_run(values: object, origin: Path) -> TrainingRun:
