@@ -71,7 +71,8 @@ def variance_components(
 ) -> VarianceComponents:
     """Resample sessions alone, prompts alone and both with the same draws, and separate the variances.
 
-    A resample of n units has variance (n - 1) / n of the right one, hence the factors.
+    A resample of n units has variance (n - 1) / n of the right one, hence the factors; what only the joint
+    resample has is short of both.
     """
     generator = np.random.default_rng(seed)
     sessions = draw_counts(num_sessions, num_resamples, generator)
@@ -85,5 +86,5 @@ def variance_components(
     session = float(np.mean(by_session**2)) / shrink_s if shrink_s else None
     prompt = float(np.mean(by_prompt**2)) / shrink_p if shrink_p else None
     crossed = float(np.mean((both - by_session - by_prompt) ** 2))
-    interaction = crossed / (shrink_s * shrink_p) ** 2 if shrink_s and shrink_p else 0.0
+    interaction = crossed / (shrink_s * shrink_p) if shrink_s and shrink_p else 0.0
     return VarianceComponents(session, prompt, interaction, num_sessions, num_prompts)
