@@ -27,11 +27,14 @@ def test_an_interpreter_says_why_cuda_does_not_compute() -> None:
     assert facts["error"]
 
 
-def test_an_interpreter_that_fails_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("last_words", "got"), [("true", "exit code 1"), ("echo 'no libpython' >&2", "no libpython")]
+)
+def test_an_interpreter_that_fails_is_one_sentence(tmp_path: Path, last_words: str, got: str) -> None:
     broken = tmp_path / "python"
-    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.write_text(f"#!/bin/sh\n{last_words}\nexit 1\n")
     broken.chmod(0o755)
-    with pytest.raises(ConfigError, match=r"engine\.python: expected .*/python to run"):
+    with pytest.raises(ConfigError, match=rf"engine\.python: expected .*/python to run .*, got: {got};"):
         probe(ENGINE.model_copy(update={"python": str(broken)}), starts_cuda=False)
 
 

@@ -74,13 +74,21 @@ def probe(engine: SglangEngine, *, starts_cuda: bool) -> dict[str, Any]:
             timeout=PROBE_LIMIT_S,
             check=False,
         )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _fault(engine, str(error)) from None
+    try:
         facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        raise ConfigError(
-            f"engine.python: expected {engine.python} to run and to import its packages, got: {error}; "
-            "correct it, see envs/sglang.txt"
-        ) from None
+    except (ValueError, IndexError):
+        said = [f"exit code {done.returncode}", *done.stderr.split("\n")]
+        raise _fault(engine, [line for line in said if line.strip()][-1]) from None
     return facts
+
+
+def _fault(engine: SglangEngine, got: str) -> ConfigError:
+    return ConfigError(
+        f"engine.python: expected {engine.python} to run and to import its packages, got: {got}; "
+        "correct it, see envs/sglang.txt"
+    )
 
 
 def capture_sglang(engine: SglangEngine, num_gpus: int) -> dict[str, Any]:
@@ -108,8 +116,11 @@ def capture_sglang(engine: SglangEngine, num_gpus: int) -> dict[str, Any]:
 
 
 def _topology() -> str | None:
-    """The matrix of connections, None where this `nvidia-smi` has none."""
-    done = subprocess.run(
-        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=PROBE_LIMIT_S, check=False
-    )
-    return done.stdout if done.returncode == 0 else None
+    """The matrix of connections, None where this `nvidia-smi` has none or does not get to it."""
+    command = ["nvidia-smi", "topo", "-m"]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=PROBE_LIMIT_S, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
