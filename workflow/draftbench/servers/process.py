@@ -14,7 +14,7 @@ from draftbench.servers import proc
 from draftbench.servers.base import MARKER, ServiceHandle, ServiceSpec, Spawned
 
 # Snakemake sets these for its jobs; a server's threads come from the campaign.
-THREAD_VARIABLES = re.compile(r"^(OMP|MKL|GOTO|OPENBLAS|NUMEXPR|VECLIB_MAXIMUM)_NUM_THREADS$")
+THREAD_VARIABLES = re.compile(r"^((OMP|MKL|GOTO|OPENBLAS|NUMEXPR)_NUM|VECLIB_MAXIMUM)_THREADS$")
 POLL_S = 0.05
 KILL_LIMIT_S = 10.0
 
