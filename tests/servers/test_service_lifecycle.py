@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.servers.factories import make_handle, make_spec
 from tests.servers.strangers import stranger
 from tests.workflow.workspace import Workspace, is_running, small_campaign
 
 from draftbench import host
 from draftbench.config import load_campaign, services
 from draftbench.errors import ServerDied, ServerError, StartTimeout, WrongServer
-from draftbench.servers.base import MARKER, ServiceHandle
+from draftbench.servers.base import MARKER, ServiceHandle, Spawned
 from draftbench.servers.lifecycle import ServiceKeeper
 from draftbench.servers.process import token_prefix
 from draftbench.staging.stage import StagedModel
@@ -209,6 +210,22 @@ def test_a_record_of_another_boot_stops_nothing(bench, tmp_path):
     finally:
         other.kill()
         other.wait()
+
+
+@pytest.mark.parametrize(
+    ("campaigns", "units"),
+    [("system", "user"), ("user", "system"), ("user", "user")],
+)
+def test_a_units_own_manager_is_asked_whatever_the_campaigns(tmp_path, monkeypatch, campaigns, units):
+    tool = tmp_path / "systemctl"
+    tool.write_text('#!/bin/sh\necho "$1" >> "$(dirname "$0")/asked"\necho ActiveState=active\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    supervisor = {"kind": "systemd", "manager": campaigns}
+    keeper = ServiceKeeper(load_campaign(small_campaign() | {"supervisor": supervisor}, "small"))
+    spawned = Spawned(pid=os.getpid(), unit="draftbench-1.service", invocation_id="", manager=units)
+    assert keeper.is_alive(make_handle(make_spec(), spawned))
+    assert (tmp_path / "asked").read_text() == f"--{units}\n"
 
 
 def test_another_run_directorys_server_is_no_stray(bench):

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from draftbench.config import Limits
+from draftbench.servers.units import Manager
 
 HOST = "127.0.0.1"
 # Set in every server's environment, inherited by its children: tells ours from others after any accident.
@@ -61,6 +62,7 @@ class Spawned(BaseModel):
         pid: the server's main process.
         invocation_id: systemd's, where a unit serves.
         unit: the unit's name.
+        manager: whose unit it is, the system's or the user's.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,6 +70,7 @@ class Spawned(BaseModel):
     pid: int
     invocation_id: str | None = None
     unit: str | None = None
+    manager: Manager | None = None
 
 
 class ServiceHandle(BaseModel):

@@ -149,10 +149,11 @@ class ServiceKeeper:
         )
 
     def _supervisor_of(self, handle: ServiceHandle) -> Supervisor:
-        """Another campaign's service may have another supervisor than this one's."""
-        if handle.supervisor == self.supervisor.kind:
+        """Another campaign's service may have another supervisor than this one's, or another manager."""
+        manager = handle.spawned.manager
+        if handle.supervisor == self.supervisor.kind and manager in (None, self.campaign.supervisor.manager):
             return self.supervisor
-        return make_supervisor(SupervisorSettings(kind=handle.supervisor))
+        return make_supervisor(SupervisorSettings(kind=handle.supervisor, manager=manager or "system"))
 
     def _serves(self, handle: ServiceHandle, service: Service) -> bool:
         is_same = (handle.campaign, handle.service) == (self.campaign.campaign, service.name)

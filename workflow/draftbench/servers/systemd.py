@@ -68,7 +68,12 @@ class SystemdSupervisor:
                 f"see journalctl --{self.manager.scope} --unit {unit}",
                 "crash",
             )
-        return Spawned(pid=state.main_pid, invocation_id=state.invocation_id, unit=unit)
+        return Spawned(
+            pid=state.main_pid,
+            invocation_id=state.invocation_id,
+            unit=unit,
+            manager=self.manager.scope,
+        )
 
     def failure(self, handle: ServiceHandle) -> str | None:
         """Why it no longer runs; see `Supervisor`."""
