@@ -13,6 +13,7 @@ from tests.staging.tiny_gguf import write_tiny_gguf
 
 from draftbench.config import Campaign, Method, Model
 from draftbench.errors import StagingError
+from draftbench.staging import stage
 from draftbench.staging.place import campaign_root, require_campaign_room
 from draftbench.staging.room import cache_directory
 from draftbench.staging.sources import fetch
@@ -87,6 +88,12 @@ def test_a_wheels_gguf_becomes_a_folder_of_safetensors_and_is_then_left_alone(in
     times = {path: path.stat().st_mtime_ns for path in staged.target_dir.iterdir()}
     assert stage_model(wheel_model(), root) == staged
     assert {path: path.stat().st_mtime_ns for path in staged.target_dir.iterdir()} == times
+
+
+def test_a_conversion_that_takes_too_long_is_refused(index, root, monkeypatch):
+    monkeypatch.setattr(stage, "CONVERT_LIMIT_S", 0.1)
+    with pytest.raises(StagingError, match=r"tiny\.gguf: expected it to be converted within 0\.1 s"):
+        stage_model(wheel_model(), root)
 
 
 def test_links_of_a_local_directory_are_followed(root, tmp_path):

@@ -164,7 +164,13 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def _convert(source: Path, out: Path) -> None:
     """Dequantise in a process of its own, which gives its memory back when it ends."""
     command = [sys.executable, "-m", "draftbench.staging.gguf_convert", str(source), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CONVERT_LIMIT_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CONVERT_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise StagingError(
+            f"{source}: expected it to be converted within {CONVERT_LIMIT_S:g} s, it was not; see what else "
+            "runs on this host"
+        ) from None
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or [
             f"exit code {done.returncode}"
