@@ -9,6 +9,7 @@ import pytest
 from collecting import Collected, generate, make_requests, submit, wait
 
 from draftbench.engine.request import Request, SamplingParams
+from draftbench.engine.runner import ModelRunner
 from draftbench.errors import ConfigError
 
 SPECULATIVE = [{"algorithm": "DFLASH"}, {"algorithm": "DDTREE", "budget": 30}]
@@ -143,6 +144,23 @@ def test_aborting_a_waiting_request_ends_it_without_tokens(start_engine):
 
 def test_aborting_an_unknown_request_says_so(start_engine):
     assert not start_engine().abort("nobody")
+
+
+def test_an_abort_that_comes_too_late_does_not_end_the_next_request_of_that_name(start_engine, monkeypatch):
+    engine, step = start_engine(), ModelRunner.step
+
+    def abort_after_the_last_token(runner, sequences):
+        found = step(runner, sequences)
+        assert engine.abort("a")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelRunner, "step", abort_after_the_last_token)
+        first = submit(engine, Request("a", (5, 6), free(1)))
+        wait(first)
+    second = submit(engine, Request("a", (5, 6), free(3)))
+    wait(second)
+    assert [one.last.finish_type for one in (first, second)] == ["length", "length"]
 
 
 def test_a_sink_that_fails_ends_its_own_request_only(start_engine, caplog):

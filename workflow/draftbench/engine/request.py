@@ -111,7 +111,7 @@ class EngineProtocol(Protocol):
         """Start the engine's thread."""
 
     def shutdown(self, timeout_s: float) -> None:
-        """Abort what runs, end the thread, release the memory; return within `timeout_s`."""
+        """Abort what runs and end the thread; return within `timeout_s`."""
 
     def describe(self) -> dict[str, object]:
         """Resolved settings and counters for `/server_info`.

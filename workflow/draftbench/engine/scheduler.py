@@ -223,6 +223,7 @@ class Engine:
         for sequence in ended:
             num_rows = self._runner.cache.lengths[sequence.slot]
             self._slots.release(sequence.slot, sequence.token_ids[:num_rows])
+            self._aborted.discard(sequence.request.rid)  # too late, and not meant for the next of that name
         self._running = [sequence for sequence in self._running if sequence not in ended]
 
     def _tell(self, sequence: Sequence, token_ids: list[int], message: str | None = None) -> None:
