@@ -1,6 +1,8 @@
 """A whole training run at toy size: responses, training, evaluation, as the three rules do it."""
 
 import json
+import multiprocessing
+import time
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,20 @@ def test_two_processes_train_one_drafter(run, corpus, tmp_path):
     changed = run.model_copy(update={"training": shorter, "drafter_folder": str(tmp_path)})
     steps.on_every_device(steps.train_share, changed, 2)
     assert (tmp_path / "model.safetensors").exists()
+
+
+def fail_as_the_first(_run, number, _count, _meeting):
+    if number == 0:
+        raise OSError("no space left")
+    time.sleep(600)
+
+
+def test_an_error_of_the_first_process_ends_the_others(run):
+    with pytest.raises(OSError, match="no space left"):
+        steps.on_every_device(fail_as_the_first, run, 2)
+    for process in multiprocessing.active_children():
+        process.join(10)
+    assert multiprocessing.active_children() == []
 
 
 def test_the_rate_warms_up_and_ends_at_zero():

@@ -64,7 +64,12 @@ def on_every_device(work: Work, run: TrainingRun, count: int) -> None:
     with tempfile.TemporaryDirectory() as meeting:
         arguments = (work, run, count, meeting)
         others = spawn(_do_as_other, arguments, nprocs=count - 1, join=False)  # type: ignore[no-untyped-call]
-        work(run, 0, count, meeting)
+        try:
+            work(run, 0, count, meeting)
+        except BaseException:
+            for process in others.processes:
+                process.kill()
+            raise
         while not others.join():
             pass
 
