@@ -20,4 +20,4 @@ command -v apt-get >/dev/null || { echo "expected the programs of these Debian p
 echo "installing:$missing"
 $as_root apt-get update -qq
 # shellcheck disable=SC2086 # a list of names
-DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
