@@ -29,7 +29,7 @@ class ServerError(DraftbenchError):
     """A service that does not do what a service must do.
 
     Attributes:
-        reason: one word for the report: `oom`, `timeout`, `crash`, `port`, `identity`, `error`.
+        reason: one word for the report: `oom`, `timeout`, `crash`, `port`, `gpu`, `identity`, `error`.
     """
 
     reason = "error"

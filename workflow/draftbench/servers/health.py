@@ -28,11 +28,10 @@ def wait_ready(handle: ServiceHandle, supervisor: Supervisor, limit_s: float) ->
         WrongServer: something else answers.
     """
     deadline_s = time.monotonic() + limit_s
-    waited_for = "a connection"
     while True:
         _refuse_dead(handle, supervisor)
-        waited_for = _missing(handle) or ""
-        if not waited_for:
+        waited_for = _missing(handle)
+        if waited_for is None:
             return check_identity(handle, supervisor)
         if time.monotonic() > deadline_s:
             raise StartTimeout(
