@@ -10,9 +10,9 @@ from draftbench.report.summarise import summarise
 def summarised(tmp_path):
     """Write a campaign's files and summarise them: `summarised(shape, is_partial=True, sessions=3)`."""
 
-    def run(shape=None, *, is_partial=False, **changes):
+    def run(shape=None, *, is_partial=False, only=None, **changes):
         directory = tmp_path / f"campaign-{len(list(tmp_path.iterdir()))}"
-        paths = write_campaign(directory, campaign_values(**changes), shape or Shape())
+        paths = write_campaign(directory, campaign_values(**changes) | {"only": only or {}}, shape or Shape())
         return summarise(*paths, directory / "build", is_partial=is_partial)
 
     return run

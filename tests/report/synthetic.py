@@ -56,7 +56,7 @@ def campaign_values(
         "campaign": "synthetic",
         "description": "made-up numbers for tests",
         "models": dict.fromkeys(models, model),
-        "engine": {"kind": "embedded"},
+        "engine": {"kind": "embedded"} if tuple(tps) == (1,) else {"kind": "sglang", "version": "0.5.17"},
         "tp": list(tps),
         "methods": {
             "ar": {"algorithm": "ar"},

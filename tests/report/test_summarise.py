@@ -128,6 +128,37 @@ def test_workloads_with_fewer_sessions_do_not_cost_the_others_theirs(tmp_path):
     assert find(summary.comparisons, method="dflash", workload="very-long").evidence.num_sessions == 1
 
 
+def test_acceptance_is_of_the_workloads_that_the_speedup_covers(tmp_path):
+    values = campaign_values(budgets=(8,), sessions=2) | {"only": {"very-long": {"sessions": [1]}}}
+    campaign_json, specs_json, results = write_campaign(tmp_path / "c", values)
+    summary = summarise(campaign_json, specs_json, results, tmp_path / "build")
+    row = find(summary.acceptance, method="dflash", prompt_type=None)
+    files = [f"tp1-dflash{session}.{name}.json" for session in ("", "-s2") for name in ("short", "long")]
+    records = [r for name in files for r in json.loads((results / name).read_text())["requests"]]
+    assert row.workloads == find(summary.comparisons, method="dflash", workload=None).workloads
+    assert row.num_rounds == sum(record["num_rounds"] for record in records)
+
+
+def test_a_round_costs_its_duration_over_that_of_a_step_of_the_baseline(tmp_path):
+    """Also where the method's tokens a round are many: a speedup divided out of tau would count prefill."""
+    shape = Shape(missing=frozenset({"tp1-ar-s2.short"}))
+    values = campaign_values(budgets=(64,), sessions=2)
+    campaign_json, specs_json, results = write_campaign(tmp_path / "c", values, shape)
+    summary = summarise(campaign_json, specs_json, results, tmp_path / "build", is_partial=True)
+
+    def decoding(cell):
+        records = json.loads((results / f"{cell}.json").read_text())["requests"]
+        seconds = math.fsum(r["chunks"][-1]["time_s"] - r["chunks"][0]["time_s"] for r in records)
+        return seconds, sum(len(r["chunks"]) - 1 for r in records)
+
+    row = find(summary.round_times, method="ddtree-b64", workload="short")
+    (ours_s, rounds), (theirs_s, steps) = decoding("tp1-ddtree-b64.short"), decoding("tp1-ar.short")
+    assert row.num_sessions == 1
+    assert (row.round_s, row.step_s) == pytest.approx((ours_s / rounds, theirs_s / steps))
+    assert row.ratio == pytest.approx((1 + 0.016 * 65) / (1 + 0.016), rel=0.1)  # as the results were made
+    assert {row.workload for row in summary.round_times} == set(values["workloads"])
+
+
 def test_tau_is_pooled_as_a_ratio_of_sums(summarised):
     summary = summarised()
     row = find(summary.acceptance, method="dflash", prompt_type=None)

@@ -7,6 +7,7 @@ from synthetic import Shape, campaign_values
 
 from draftbench.config import Campaign, cells
 from draftbench.report.draw import FigureList, draw_figures
+from draftbench.report.plots.load import by_tp
 from draftbench.report.typeset import render
 from draftbench.report.view import View
 
@@ -35,6 +36,43 @@ def test_a_model_without_a_result_is_named_and_has_no_tables(unmeasured):
     assert "Latency in ms,{} small" in source
     assert "Latency in ms,{} large" not in source
     assert "Concurrency,{} large" not in source
+
+
+def test_a_method_without_a_result_is_named_and_has_no_rows(summarised):
+    missing = frozenset(
+        cell.name
+        for cell in cells(Campaign.model_validate(campaign_values(budgets=(8, 16), tps=(1, 4))))
+        if cell.service.method == "ddtree-b8" or cell.service.name == "tp1-ddtree-b16"
+    )
+    summary = summarised(Shape(missing=missing), is_partial=True, budgets=(8, 16), tps=(1, 4))
+    view = View(summary, NO_FIGURES)
+    assert view.unmeasured_sentence() == (
+        "Not measured yet: DDTree-8 and DDTree-16 at TP\u00a01; DDTree-8 at TP\u00a04."
+    )
+    assert [method.label for method in view.methods_of(("small", 1))] == ["AR", "DFlash"]
+    assert [row.method for row in view.overall(("small", 4))] == ["ddtree-b16", "dflash"]
+    assert {row.method for row in summary.loads} == {"ar", "dflash", "ddtree-b16"}
+    assert "DDTree-8 &" not in render(summary, NO_FIGURES, TEMPLATES).replace("{}", "")
+
+
+def test_a_method_that_failed_everywhere_keeps_its_rows(summarised):
+    planned = cells(Campaign.model_validate(campaign_values(budgets=(8,))))
+    failures = {c.name: ("oom", "out of memory") for c in planned if c.service.method == "ddtree-b8"}
+    summary = summarised(Shape(failures=failures), is_partial=True, budgets=(8,))
+    view = View(summary, NO_FIGURES)
+    assert view.unmeasured_sentence() is None
+    assert [row.mark for row in view.overall(("small", 1))] == [None, "OOM"]
+
+
+def test_the_scaling_figure_is_of_workloads_that_all_sizes_have(summarised):
+    """A workload that fewer sessions have, and one size has not yet, must not move the others' points."""
+    values = {"budgets": (), "tps": (1, 2), "sessions": 2}
+    only = {"very-long": {"sessions": [1]}}
+    longest = [f"tp{tp}-{method}.very-long" for tp in (1, 2) for method in ("ar", "dflash")]
+    (some,) = by_tp(summarised(Shape(missing=frozenset(longest[:2])), is_partial=True, only=only, **values))
+    (none,) = by_tp(summarised(Shape(missing=frozenset(longest)), is_partial=True, only=only, **values))
+    assert some == none
+    assert some.caption.startswith("Single requests of short and long together by tensor-parallel size:")
 
 
 def test_cells_that_were_not_run_are_listed_by_service(unmeasured):

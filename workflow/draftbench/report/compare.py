@@ -1,7 +1,6 @@
 """Every method against the baseline of the same model, TP size and session, paired by prompt."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -80,24 +79,19 @@ def comparisons_before_repetition(index: CellIndex, seed: int) -> list[Compariso
 
 
 def _scopes(index: CellIndex) -> Iterator[Scope]:
-    methods = [name for name in index.campaign.methods if name != index.baseline]
     if index.baseline is None:
         return
     for setting in index.settings:
-        for method in methods:
-            planned = Counter(key[2] for key in index.by_key if key[:2] == (setting, method))
-            together = _planned_most(planned, index.workloads("single"))
+        for method in index.methods(setting):
+            if method == index.baseline:
+                continue
+            together = index.together(setting, method)
             if together:
                 yield Scope(setting, method, None, together, "single")
+            planned = {key[2] for key in index.by_key if key[:2] == (setting, method)}
             for name, workload in index.campaign.workloads.items():
                 if name in planned:
                     yield Scope(setting, method, name, (name,), workload.kind)
-
-
-def _planned_most(planned: Mapping[str, int], workloads: Sequence[str]) -> tuple[str, ...]:
-    """The workloads that have the most sessions; others would leave those sessions without a sum."""
-    most = max((planned.get(name, 0) for name in workloads), default=0)
-    return tuple(name for name in workloads if most and planned.get(name) == most)
 
 
 def _compare_sessions(index: CellIndex, scope: Scope, seed: int) -> Comparison:

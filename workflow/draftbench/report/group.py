@@ -1,5 +1,6 @@
 """Cells of a campaign by model, TP size, method, workload and session."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -58,9 +59,25 @@ class CellIndex:
         """The campaign's autoregressive method; None where there is none."""
         return self.campaign.baseline
 
+    def methods(self, setting: Setting) -> list[str]:
+        """Names of the methods with a result or a recorded failure there, in the campaign's order."""
+        recorded = {
+            key[1]
+            for key, cell in self.by_key.items()
+            if key[0] == setting and (cell.result is not None or cell.failure is not None)
+        }
+        return [name for name in self.campaign.methods if name in recorded]
+
     def workloads(self, kind: str) -> list[str]:
         """Names of the workloads of a kind, in the campaign's order."""
         return [name for name, workload in self.campaign.workloads.items() if workload.kind == kind]
+
+    def together(self, setting: Setting, method: str) -> tuple[str, ...]:
+        """The single-request workloads with the most sessions; others would leave those without a sum."""
+        planned = Counter(key[2] for key in self.by_key if key[:2] == (setting, method))
+        singles = [name for name in self.workloads("single") if planned[name]]
+        most = max((planned[name] for name in singles), default=0)
+        return tuple(name for name in singles if planned[name] == most)
 
     def find(self, setting: Setting, method: str, workload: str, session: int) -> LoadedCell | None:
         """A planned cell, or None."""

@@ -7,7 +7,7 @@ The marker repeats what the colour says, for print and for readers who see no co
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftbench.report.summary import MethodInfo, Summary
+from draftbench.report.summary import Summary
 
 FAILURE_COLOUR = "B2182B"
 TEXT_COLOUR = "333333"
@@ -78,8 +78,3 @@ def _mix(ramp: Sequence[str], share: float) -> str:
     """A colour between two, `share` of the way."""
     ends = [[int(colour[i : i + 2], 16) for i in (0, 2, 4)] for colour in ramp]
     return "".join(f"{round(a + (b - a) * share):02X}" for a, b in zip(*ends, strict=True))
-
-
-def drafting_methods(summary: Summary) -> list[MethodInfo]:
-    """All methods but the baseline."""
-    return [method for method in summary.methods if method.name != summary.baseline]

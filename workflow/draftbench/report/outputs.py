@@ -75,7 +75,7 @@ def output_pairs(index: CellIndex) -> Iterator[OutputPair]:
     for setting in index.settings:
         for workload, plan in index.campaign.workloads.items():
             references = _results(index, setting, index.baseline, workload)
-            for method in index.campaign.methods:
+            for method in index.methods(setting):
                 group = OutputGroup(setting, method, plan.kind, method == index.baseline)
                 if group.is_baseline:
                     yield from _baseline_pairs(group, references)

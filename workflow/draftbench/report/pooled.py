@@ -4,23 +4,31 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from draftbench.config import ConcurrencyWorkload
-from draftbench.definitions import pooled_histogram, pooled_tau, request_tok_per_s, steady_tok_per_s
+from draftbench.definitions import (
+    pooled_histogram,
+    pooled_round_s,
+    pooled_step_s,
+    pooled_tau,
+    request_tok_per_s,
+    steady_tok_per_s,
+)
 from draftbench.records import RequestRecord
 from draftbench.report.cells import mark_of
 from draftbench.report.group import CellIndex, Setting
 from draftbench.report.measures import busy_s, output_tokens, present, total_or_none
-from draftbench.report.summary import Acceptance, LoadPoint, TurnPoint
+from draftbench.report.summary import Acceptance, LoadPoint, RoundTime, TurnPoint
 from draftbench.stats.quantiles import median
 
 
 def acceptances(index: CellIndex) -> list[Acceptance]:
-    """Acceptance of each method on single requests: together and by prompt type."""
+    """Acceptance of each method on the single requests that are compared together: of all, and by type."""
     rows = []
     for setting in index.settings:
-        for method in index.campaign.methods:
+        for method in index.methods(setting):
+            workloads = index.together(setting, method)
             requests = [
                 request
-                for workload in index.workloads("single")
+                for workload in workloads
                 for result in index.whole_results(setting, method, workload)
                 for request in result.requests
             ]
@@ -28,13 +36,19 @@ def acceptances(index: CellIndex) -> list[Acceptance]:
             for request in requests:
                 by_type[request.prompt_type].append(request)
             if requests:
-                rows.append(_acceptance(setting, method, None, requests))
-                rows += [_acceptance(setting, method, kind, by_type[kind]) for kind in sorted(by_type)]
+                rows.append(_acceptance(setting, method, workloads, None, requests))
+                rows += [
+                    _acceptance(setting, method, workloads, kind, by_type[kind]) for kind in sorted(by_type)
+                ]
     return rows
 
 
 def _acceptance(
-    setting: Setting, method: str, prompt_type: str | None, requests: Sequence[RequestRecord]
+    setting: Setting,
+    method: str,
+    workloads: Sequence[str],
+    prompt_type: str | None,
+    requests: Sequence[RequestRecord],
 ) -> Acceptance:
     histograms = present(request.accept_histogram for request in requests)
     rounds = total_or_none(request.num_rounds for request in requests)
@@ -43,6 +57,7 @@ def _acceptance(
         model=setting.model,
         tp=setting.tp,
         method=method,
+        workloads=list(workloads),
         prompt_type=prompt_type,
         tau=pooled_tau(requests),
         num_rounds=rounds or 0,
@@ -51,12 +66,46 @@ def _acceptance(
     )
 
 
+def round_times(index: CellIndex) -> list[RoundTime]:
+    """How long a round of each drafting method takes, and a step of the baseline beside it, by workload."""
+    return [
+        row
+        for setting in index.settings
+        for method in index.methods(setting)
+        if method != index.baseline
+        for workload in index.campaign.workloads
+        if (row := _round_time(index, setting, method, workload)) is not None
+    ]
+
+
+def _round_time(index: CellIndex, setting: Setting, method: str, workload: str) -> RoundTime | None:
+    """Over the sessions in which both were measured; None without one, or where rounds are not known."""
+    if index.baseline is None:
+        return None
+    ours = {result.session: result for result in index.whole_results(setting, method, workload)}
+    theirs = {result.session: result for result in index.whole_results(setting, index.baseline, workload)}
+    common = sorted(ours.keys() & theirs.keys())
+    round_s = pooled_round_s([request for session in common for request in ours[session].requests])
+    step_s = pooled_step_s([request for session in common for request in theirs[session].requests])
+    if round_s is None or step_s is None:
+        return None
+    return RoundTime(
+        model=setting.model,
+        tp=setting.tp,
+        method=method,
+        workload=workload,
+        num_sessions=len(common),
+        round_s=round_s,
+        step_s=step_s,
+    )
+
+
 def turn_points(index: CellIndex) -> list[TurnPoint]:
     """Every turn of every scenario by method."""
     rows = []
     for setting in index.settings:
         for workload in index.workloads("agentic"):
-            for method in index.campaign.methods:
+            for method in index.methods(setting):
                 by_turn: defaultdict[int, list[RequestRecord]] = defaultdict(list)
                 for result in index.whole_results(setting, method, workload):
                     for request in result.requests:
@@ -94,7 +143,7 @@ def load_points(index: CellIndex) -> list[LoadPoint]:
     rows = []
     for setting in index.settings:
         for workload in index.workloads("concurrency"):
-            for method in index.campaign.methods:
+            for method in index.methods(setting):
                 cells = [index.find(setting, method, workload, session) for session in index.sessions()]
                 planned = [cell for cell in cells if cell is not None]
                 if planned:

@@ -4,10 +4,10 @@ All functions return plain text; the templates escape it.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from draftbench.report.notes import sizes
-from draftbench.report.summary import Comparison, Evidence, Exactness, Summary
+from draftbench.report.summary import Acceptance, Comparison, Evidence, Exactness, Summary
 from draftbench.report.tex import count, number, percent
 
 Setting = tuple[str, int]
@@ -75,10 +75,15 @@ def overall(summary: Summary, setting: Setting) -> list[Comparison]:
     return sorted(rows, key=lambda row: -(row.evidence.ratio if row.evidence else 0.0))
 
 
-def together(summary: Summary, rows: Sequence[Comparison]) -> str:
-    """What comparisons over several workloads cover: all single requests, or the workloads by name."""
+def together(summary: Summary, rows: Sequence[Comparison | Acceptance]) -> str:
+    """What rows over several workloads cover: all single requests, or the workloads by name."""
+    return all_or_some(summary, {name for row in rows for name in row.workloads})
+
+
+def all_or_some(summary: Summary, workloads: Container[str]) -> str:
+    """`all single requests together`, or which workloads' they are."""
     single = [workload.name for workload in summary.workloads if workload.kind == "single"]
-    covered = [name for name in single if any(name in row.workloads for row in rows)]
+    covered = [name for name in single if name in workloads]
     return (
         "all single requests together"
         if covered == single
@@ -140,6 +145,11 @@ def _better_known(summary: Summary, rows: Sequence[Comparison]) -> str:
     known = [row for row in rows if row.evidence and row.evidence.low is not None]
     is_told = not known or known[0] is rows[0]
     return "" if is_told else f" Of the methods with an interval: {verdict_sentence(summary, known[0])}"
+
+
+def capitalised(text: str) -> str:
+    """The text with its first letter large, the others as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def joined(names: Sequence[str]) -> str:

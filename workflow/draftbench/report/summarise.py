@@ -13,7 +13,7 @@ from draftbench.report.gaps import gaps_of
 from draftbench.report.group import CellIndex
 from draftbench.report.load import LoadedCampaign
 from draftbench.report.outputs import count_exactness, output_pairs
-from draftbench.report.pooled import acceptances, load_points, turn_points
+from draftbench.report.pooled import acceptances, load_points, round_times, turn_points
 from draftbench.report.results import load_results
 from draftbench.report.sessions import asked_half_width
 from draftbench.report.summary import CellRow, Counts, Exactness, ModelInfo, Summary, WorkloadInfo
@@ -91,6 +91,7 @@ def _summary(
         comparisons=comparisons(index, exactness, campaign.seed),
         before_repetition=comparisons_before_repetition(index, campaign.seed),
         acceptance=acceptances(index),
+        round_times=round_times(index),
         turns=turn_points(index),
         loads=load_points(index),
         exactness=exactness,

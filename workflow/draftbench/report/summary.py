@@ -139,16 +139,34 @@ class CellRow(StrictModel):
 
 
 class Acceptance(StrictModel):
-    """Accepted draft tokens of a method, pooled over single-request cells that are whole."""
+    """Accepted draft tokens of a method, pooled over the whole cells of some single-request workloads."""
 
     model: str
     tp: int
     method: str
+    workloads: list[str] = Field(description="those that the method's speedup over several covers")
     prompt_type: str | None = Field(description="null for all together")
     tau: float | None
     num_rounds: int
     histogram: list[int] | None
     proposed_per_round: float | None
+
+
+class RoundTime(StrictModel):
+    """Durations of a method's round and of the baseline's step at a workload, without prefill."""
+
+    model: str
+    tp: int
+    method: str
+    workload: str
+    num_sessions: int = Field(description="in which both were measured")
+    round_s: float
+    step_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Steps of the baseline that a round costs: the tau from which on the method gains."""
+        return self.round_s / self.step_s
 
 
 class TurnPoint(StrictModel):
@@ -265,6 +283,7 @@ class Summary(StrictModel):
         description="of single requests, over the tokens before either output repeats an 8-gram"
     )
     acceptance: list[Acceptance]
+    round_times: list[RoundTime]
     turns: list[TurnPoint]
     loads: list[LoadPoint]
     exactness: list[Exactness]

@@ -4,6 +4,9 @@ import math
 import unicodedata
 from typing import Any
 
+DASH = "\u2013"
+"""Stands where there is no number."""
+
 _ASCII = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -103,7 +106,7 @@ def breakable(value: Any) -> Raw:
 def number(value: float | None, digits: int = 2) -> str:
     """Fixed digits with thin spaces between thousands; a dash for null."""
     if value is None:
-        return "\u2013"
+        return DASH
     if not math.isfinite(value):
         raise ValueError(f"expected a finite number or null, got {value}; undefined is null in every record")
     return f"{value:,.{digits}f}".replace(",", "\u00a0")
@@ -119,7 +122,7 @@ def significant(value: float | None, digits: int = 3) -> str:
 
 def percent(share: float | None, digits: int = 0) -> str:
     """A share as a percentage with its sign; a dash for null."""
-    return "\u2013" if share is None else f"{share * 100:.{digits}f}\u00a0%"
+    return DASH if share is None else f"{share * 100:.{digits}f}\u00a0%"
 
 
 def count(number_of: int, noun: str, plural: str | None = None) -> str:

@@ -16,8 +16,8 @@ from draftbench.report.draw import FIGURES_FILE, FigureList
 from draftbench.report.load import read_record
 from draftbench.report.programs import TEX_PACKAGES, missing_programs
 from draftbench.report.summary import Summary
-from draftbench.report.tex import Raw, breakable, number, percent, significant, tex
-from draftbench.report.view import DASH, View
+from draftbench.report.tex import DASH, Raw, breakable, number, percent, significant, tex
+from draftbench.report.view import View
 from draftbench.stats.quantiles import min_requests
 
 PDFLATEX_TIMEOUT_S = 300

@@ -1,14 +1,13 @@
 """What the templates ask of a summary: lookups and cells of tables, bound to one summary."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from draftbench.report import precision, prose
+from draftbench.report import best, precision, prose, rounds
 from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.environment import main_facts
 from draftbench.report.measures import present
 from draftbench.report.notes import table_note
-from draftbench.report.plots.base import settings, unmeasured_settings
+from draftbench.report.plots.base import methods_of, settings
 from draftbench.report.repetition import (
     before_repetition,
     repeated_share,
@@ -25,30 +24,16 @@ from draftbench.report.summary import (
     Comparison,
     Exactness,
     LoadPoint,
+    MethodInfo,
     ModelInfo,
     Summary,
     TurnPoint,
 )
-from draftbench.report.tex import Raw, count, number, significant, tex
+from draftbench.report.tex import DASH, Raw, count, number, significant, tex
+from draftbench.report.unmeasured import unmeasured_sentence
 from draftbench.stats.quantiles import median
 
 Setting = tuple[str, int]
-DASH = "\u2013"
-
-
-@dataclass(frozen=True)
-class Best:
-    """The fastest method of a setting.
-
-    Attributes:
-        single: its comparison over all single requests.
-        loaded: its comparison at the highest concurrency, where there is one.
-        concurrency: requests in flight there.
-    """
-
-    single: Comparison
-    loaded: Comparison | None
-    concurrency: int | None
 
 
 class View:
@@ -85,9 +70,20 @@ class View:
         return self.setting_name(setting).removeprefix(", ")
 
     def unmeasured_sentence(self) -> str | None:
-        """Which settings stand nowhere else, because nothing of them has been run."""
-        names = [self.setting_title(setting) for setting in unmeasured_settings(self.summary)]
-        return f"Not measured yet: {'; '.join(names)}." if names else None
+        """Which settings and methods stand nowhere else, because nothing of them has been run."""
+        return unmeasured_sentence(self.summary)
+
+    def methods_of(self, setting: Setting) -> list[MethodInfo]:
+        """The methods that a setting's tables have rows for."""
+        return methods_of(self.summary, setting)
+
+    def timed_methods(self, setting: Setting) -> list[MethodInfo]:
+        """The methods whose rounds are timed at a setting."""
+        return rounds.timed_methods(self.summary, setting)
+
+    def round_rows(self, setting: Setting) -> list[rounds.RoundRow]:
+        """What a round costs, a row for each workload."""
+        return rounds.round_rows(self.summary, setting)
 
     def replicas(self) -> list[str]:
         """Names of the cost-scaled replicas."""
@@ -227,26 +223,13 @@ class View:
             return f"{number(evidence.low)} to {number(evidence.high)}"
         return f"{number(min(evidence.per_unit))} to {number(max(evidence.per_unit))}"
 
-    def best_rows(self) -> list[Best]:
+    def best_rows(self) -> list[best.Best]:
         """The fastest method of every setting that compares any."""
-        rows = [(setting, self.overall(setting)) for setting in self.settings]
-        return [self._best(setting, found[0]) for setting, found in rows if found]
+        return best.best_rows(self.summary, self.settings)
 
-    def _best(self, setting: Setting, single: Comparison) -> Best:
-        levels = {w.name: w.concurrency for w in self.summary.workloads if w.concurrency is not None}
-        for workload in sorted(levels, key=lambda name: -levels[name]):
-            row = self.comparison(setting, single.method, workload)
-            if row is not None:
-                return Best(single, row, levels[workload])
-        return Best(single, None, None)
-
-    def loaded(self, best: Best) -> str:
-        """`1.11 at 8 in flight`, or the word in its place."""
-        if best.loaded is None:
-            return DASH
-        value = best.loaded.evidence.ratio if best.loaded.evidence else None
-        said = number(value) if value is not None else str(best.loaded.mark)
-        return f"{said} at {best.concurrency} in flight"
+    def loaded(self, row: best.Best) -> str:
+        """Its ratio under load, or the word in its place."""
+        return best.loaded(row)
 
     def doubts_sentence(self) -> str:
         """Which doubts how many cells carry."""
@@ -258,10 +241,10 @@ class View:
 
     def overview_sentence(self) -> str:
         """The fastest methods of all settings in one sentence."""
-        return prose.overview_sentence([best.single for best in self.best_rows()])
+        return prose.overview_sentence([row.single for row in self.best_rows()])
 
     def tau_of(self, row: Comparison) -> float | None:
-        """Emitted tokens per round of a method over all single requests."""
+        """Emitted tokens per round of a method over the same workloads."""
         found = self._acceptance(row.model, row.tp, row.method)
         return found.tau if found else None
 
@@ -269,11 +252,6 @@ class View:
         """Speedup over all single requests."""
         comparison = self.comparison((row.model, row.tp), row.method, None)
         return comparison.evidence.ratio if comparison and comparison.evidence else None
-
-    def round_cost(self, row: Acceptance) -> float | None:
-        """How many AR steps a round takes: tau over the speedup."""
-        ratio = self.ratio_of(row)
-        return row.tau / ratio if row.tau is not None and ratio else None
 
     def equal_outputs(self, row: Comparison) -> str:
         """`14 of 15` with what the others are."""

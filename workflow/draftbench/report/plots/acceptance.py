@@ -4,19 +4,19 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from draftbench.report.charts import Bar, Line, Panel, grouped_bars, key, line_panels
-from draftbench.report.look import Look, drafting_methods, looks
-from draftbench.report.plots.base import Plot, Setting, comparisons, only, settings
-from draftbench.report.prose import setting_name, together
+from draftbench.report.look import Look, looks
+from draftbench.report.plots.base import Plot, Setting, comparisons, drafting_methods, only, settings
+from draftbench.report.prose import capitalised, setting_name, together
 from draftbench.report.summary import Acceptance, Comparison, MethodInfo, Summary
 
 
 def budget_curve(summary: Summary) -> Iterator[Plot]:
     """Speedup and tau against the budget, the linear block as a level."""
-    trees = sorted(
-        (method for method in summary.methods if method.budget is not None),
-        key=lambda method: method.budget or 0,
-    )
     for number, setting in enumerate(settings(summary), 1):
+        trees = sorted(
+            (method for method in drafting_methods(summary, setting) if method.budget is not None),
+            key=lambda method: method.budget or 0,
+        )
         rows = comparisons(summary, setting, None)
         speeds = {name: row.evidence.ratio for name, row in rows.items() if row.evidence}
         if sum(method.name in speeds for method in trees) < 2:
@@ -79,12 +79,13 @@ def accepted_tokens(summary: Summary) -> Iterator[Plot]:
         exactly = {row.method: _shares(row, deepest + 1) for row in rows}
         at_least = {name: _tails(shares) for name, shares in exactly.items()}
         words = "accepted draft tokens in a round"
+        covered = capitalised(together(summary, rows))
         rounds = ", ".join(f"{drawn[row.method].label} {row.num_rounds}" for row in rows)
         yield Plot(
             f"accepted-{number}",
             "budget",
             f"Rounds by the draft tokens that the target keeps{setting_name(summary, setting)}: exactly so "
-            f"many (left), at least so many (right). Single requests; n rounds: {rounds}.",
+            f"many (left), at least so many (right). {covered}; n rounds: {rounds}.",
             key(only(drawn, list(exactly)), with_lines=True)
             + line_panels(
                 [
@@ -115,13 +116,14 @@ def _lines(drawn: Mapping[str, Look], values: Mapping[str, Sequence[float]]) -> 
 def by_prompt_type(summary: Summary) -> Iterator[Plot]:
     """Tau of every method by prompt type."""
     drawn = looks(summary)
-    methods = [method.name for method in drafting_methods(summary)]
     for number, setting in enumerate(settings(summary), 1):
-        taus = {
-            (row.prompt_type, row.method): row.tau
+        methods = [method.name for method in drafting_methods(summary, setting)]
+        rows = [
+            row
             for row in summary.acceptance
             if (row.model, row.tp) == setting and row.prompt_type is not None and row.method in methods
-        }
+        ]
+        taus = {(row.prompt_type, row.method): row.tau for row in rows}
         types = sorted({kind for kind, _ in taus if kind is not None})
         if len(types) < 2 or not any(taus.values()):
             continue
@@ -138,8 +140,8 @@ def by_prompt_type(summary: Summary) -> Iterator[Plot]:
         yield Plot(
             f"types-{number}",
             "budget",
-            f"Emitted tokens per round by type of prompt{setting_name(summary, setting)}, single requests. "
-            "Dashed: AR.",
+            f"Emitted tokens per round by type of prompt{setting_name(summary, setting)}, "
+            f"{together(summary, rows)}. Dashed: AR.",
             key(only(drawn, methods), with_lines=False)
             + grouped_bars(groups, "emitted tokens per round (tau)", reference=1.0),
         )

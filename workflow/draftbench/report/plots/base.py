@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftbench.report.look import Look
-from draftbench.report.summary import Comparison, Summary
+from draftbench.report.summary import Comparison, MethodInfo, Summary
 
 Setting = tuple[str, int]
 
@@ -31,11 +31,17 @@ def settings(summary: Summary) -> list[Setting]:
     return list(dict.fromkeys((row.model, row.tp) for row in summary.cells if row.state != "not run"))
 
 
-def unmeasured_settings(summary: Summary) -> list[Setting]:
-    """(model, TP) pairs of which nothing has been run yet."""
-    measured = settings(summary)
-    planned = dict.fromkeys((row.model, row.tp) for row in summary.cells)
-    return [setting for setting in planned if setting not in measured]
+def methods_of(summary: Summary, setting: Setting) -> list[MethodInfo]:
+    """The methods with a result or a recorded failure at a setting, in the campaign's order."""
+    recorded = {
+        row.method for row in summary.cells if (row.model, row.tp) == setting and row.state != "not run"
+    }
+    return [method for method in summary.methods if method.name in recorded]
+
+
+def drafting_methods(summary: Summary, setting: Setting) -> list[MethodInfo]:
+    """All of them but the baseline."""
+    return [method for method in methods_of(summary, setting) if method.name != summary.baseline]
 
 
 def comparisons(summary: Summary, setting: Setting, workload: str | None) -> dict[str, Comparison]:

@@ -1,12 +1,13 @@
 """Several requests at once, and several GPUs."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from draftbench.report.charts import Line, Panel, key, line_panels
 from draftbench.report.look import Look, looks
 from draftbench.report.plots.base import Plot, only, settings
-from draftbench.report.prose import setting_name
-from draftbench.report.summary import LoadPoint, Summary
+from draftbench.report.prose import all_or_some, capitalised, setting_name
+from draftbench.report.summary import CellRow, LoadPoint, Summary
 
 Place = tuple[str, int]
 Value = Callable[[LoadPoint], float | None]
@@ -94,25 +95,32 @@ def by_tp(summary: Summary) -> Iterator[Plot]:
         if len(sizes) < 2:
             continue
         ticks = tuple(str(size) for size in sizes)
-        speeds = _single_speeds(summary, model)
+        workloads = _in_all_settings(summary, model)
+        speeds = _speeds(summary, model, workloads)
+        measured = {
+            name: look for name, look in drawn.items() if any((name, size) in speeds for size in sizes)
+        }
         speed_lines = tuple(
-            Line(look, tuple(speeds.get((name, size)) for size in sizes)) for name, look in drawn.items()
+            Line(look, tuple(speeds.get((name, size)) for size in sizes)) for name, look in measured.items()
         )
+        ratio_lines = _ratio_lines(summary, model, sizes, measured)
         panels = [
             Panel("TP size", "output tok/s", ticks, speed_lines),
-            Panel("TP size", "speedup over AR", ticks, _ratio_lines(summary, model, sizes), reference=1.0),
+            Panel("TP size", "speedup over AR", ticks, ratio_lines, reference=1.0),
         ]
         name = f", {model}" if len(summary.models) > 1 else ""
         yield Plot(
             f"tp-{number}",
             "load",
-            f"Single requests by tensor-parallel size{name}: output speed, and speedup over AR of the same "
-            "size.",
-            key(list(drawn.values()), with_lines=True) + line_panels(panels),
+            f"{capitalised(all_or_some(summary, workloads))} by tensor-parallel size{name}: output speed, "
+            "and speedup over AR of the same size.",
+            key(list(measured.values()), with_lines=True) + line_panels(panels),
         )
 
 
-def _ratio_lines(summary: Summary, model: str, sizes: Sequence[int]) -> tuple[Line, ...]:
+def _ratio_lines(
+    summary: Summary, model: str, sizes: Sequence[int], drawn: Mapping[str, Look]
+) -> tuple[Line, ...]:
     rows = {
         (row.method, row.tp): row
         for row in summary.comparisons
@@ -126,17 +134,28 @@ def _ratio_lines(summary: Summary, model: str, sizes: Sequence[int]) -> tuple[Li
             tuple(ratios.get((name, size)) for size in sizes),
             tuple(marks.get((name, size), "") for size in sizes),
         )
-        for name, look in looks(summary).items()
+        for name, look in drawn.items()
         if name != summary.baseline
     )
 
 
-def _single_speeds(summary: Summary, model: str) -> dict[Place, float]:
-    """(method, TP) -> output tokens over their time, all whole single-request cells."""
-    totals: dict[Place, tuple[float, float]] = {}
+def _in_all_settings(summary: Summary, model: str) -> list[str]:
+    """The single-request workloads that the speedups at every TP size cover."""
+    covered = [row.workloads for row in summary.comparisons if row.model == model and row.workload is None]
+    single = [workload.name for workload in summary.workloads if workload.kind == "single"]
+    return [name for name in single if all(name in workloads for workloads in covered)]
+
+
+def _speeds(summary: Summary, model: str, workloads: Sequence[str]) -> dict[Place, float]:
+    """(method, TP) -> output tokens over their time, in the sessions in which all the workloads are whole."""
+    by_session: defaultdict[tuple[str, int, int], list[CellRow]] = defaultdict(list)
     for row in summary.cells:
-        if row.model == model and row.kind == "single" and row.tok_per_s and row.output_tokens:
-            tokens, seconds = totals.get((row.method, row.tp), (0.0, 0.0))
-            added_s = row.output_tokens / row.tok_per_s
-            totals[row.method, row.tp] = (tokens + row.output_tokens, seconds + added_s)
+        if row.model == model and row.workload in workloads and row.tok_per_s and row.output_tokens:
+            by_session[row.method, row.tp, row.session].append(row)
+    totals: defaultdict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for (method, tp, _), rows in by_session.items():
+        if len(rows) == len(workloads):
+            tokens, seconds = totals[method, tp]
+            added_s = sum((row.output_tokens or 0) / (row.tok_per_s or 1.0) for row in rows)
+            totals[method, tp] = [tokens + sum(row.output_tokens or 0 for row in rows), seconds + added_s]
     return {place: tokens / seconds for place, (tokens, seconds) in totals.items()}

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from draftbench.report.charts import Bar, grouped_bars, key, ranked_bars
-from draftbench.report.look import Look, drafting_methods, looks
+from draftbench.report.look import Look, looks
 from draftbench.report.notes import figure_note
-from draftbench.report.plots.base import Plot, comparisons, only, settings
+from draftbench.report.plots.base import Plot, comparisons, drafting_methods, only, settings
 from draftbench.report.prose import setting_name, together
 from draftbench.report.summary import Comparison, Kind, Summary
 
@@ -52,9 +52,9 @@ def by_scenario(summary: Summary) -> Iterator[Plot]:
 
 def _grouped(summary: Summary, family: _Family) -> Iterator[Plot]:
     drawn = looks(summary)
-    methods = [method.name for method in drafting_methods(summary)]
     workloads = [workload.name for workload in summary.workloads if workload.kind == family.kind]
     for number, setting in enumerate(settings(summary), 1):
+        methods = [method.name for method in drafting_methods(summary, setting)]
         rows = {workload: comparisons(summary, setting, workload) for workload in workloads}
         every = [row for by_method in rows.values() for row in by_method.values()]
         if any(row.evidence for row in every):
