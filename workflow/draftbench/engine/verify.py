@@ -18,11 +18,6 @@ class Walk:
     path: list[int]
     token_ids: list[int]
 
-    @property
-    def num_accepted(self) -> int:
-        """Draft tokens kept."""
-        return len(self.path) - 1
-
 
 def walk_tree(tree: DraftTree, choose: Callable[[int, int], int]) -> Walk:
     """Descend from the root while the target's choice is a child; lossless at every temperature.
