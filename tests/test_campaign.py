@@ -68,6 +68,7 @@ def refusal(values):
         ("port", 80, "a number greater than or equal to 1024, got 80"),
         ("only.shor", {}, "a workload (short, pair), got 'shor'"),
         ("workloads.pair.num_requests", 1, "at least 2, so that concurrency 2 is ever reached, got 1"),
+        ("warmup.max_batches", 1, "at least min_batches, 2, got 1"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_was_expected(key, value, expected):
@@ -103,6 +104,20 @@ def test_further_errors_are_counted():
     assert refusal(values).endswith("(1 more like this)")
 
 
+def test_a_misspelt_key_is_told_before_the_key_that_it_leaves_missing():
+    values = campaign()
+    values["metods"] = values.pop("methods")
+    text = refusal(values)
+    assert text.startswith(
+        "config/some.yaml: metods: expected a known key, got 'metods'; did you mean 'methods'?"
+    )
+    assert text.endswith("(1 more like this)")
+
+
+def test_a_value_that_no_kind_of_its_key_allows_is_one_error():
+    assert "more like this" not in refusal(changed("port", 80))
+
+
 def write(path, values):
     path.write_text(values if isinstance(values, str) else yaml.safe_dump(values, sort_keys=False))
     return path
@@ -120,7 +135,7 @@ def test_a_merged_mapping_may_overwrite_its_keys(tmp_path):
     assert read_mapping(path)["b"] == {"x": 2, "y": 1}
 
 
-@pytest.mark.parametrize("text", ["- a list\n", "a: [unclosed\n", "a: \x00\n"])
+@pytest.mark.parametrize("text", ["- a list\n", "a: [unclosed\n", "a: \x00\n", "? [a]\n: b\n"])
 def test_a_file_that_is_no_mapping_is_refused_by_name(tmp_path, text):
     with pytest.raises(ConfigError, match=re.escape(str(tmp_path / "odd.yaml"))):
         read_mapping(write(tmp_path / "odd.yaml", text))
@@ -199,7 +214,7 @@ def adaptive(**changes):
         ),
         (
             {"adaptive": {"half_widht": 0.05, "max_sessions": 4}},
-            "adaptive.half_width: expected a value, got nothing; add the key",
+            "adaptive.half_widht: expected a known key, got 'half_widht'; did you mean 'half_width'?",
         ),
         (
             {"adaptive": {"half_width": 0.05, "max_sessions": 4, "max_session": 3}},

@@ -189,6 +189,12 @@ class WarmupPlan(Section):
     max_batches: PositiveInt = 6
     tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.05
 
+    @model_validator(mode="after")
+    def _least_can_be_reached(self) -> "WarmupPlan":
+        if self.max_batches < self.min_batches:
+            raise misfit("max_batches", f"at least min_batches, {self.min_batches}", self.max_batches)
+        return self
+
 
 class Only(Section):
     """Where a workload runs; a key left out leaves nothing out."""

@@ -34,19 +34,23 @@ def misfit(key: str, expected: str, got: Any) -> PydanticCustomError:
 
 
 def sentence(error: ValidationError, model: type[BaseModel], origin: Path | str) -> str:
-    """The first thing that `error` found, and how many more there are."""
-    details = error.errors()
-    first = details[0]
+    """The first thing that `error` found, and in how many more places something is wrong."""
     key = ".".join(map(str, first_key(error, model))) or "the file"
-    more = f" ({len(details) - 1} more like this)" if len(details) > 1 else ""
-    return f"{origin}: {key}: {_explain(first, model)}{more}"
+    num_more = len({(*_yaml_path(detail["loc"], model),) for detail in error.errors()}) - 1
+    more = f" ({num_more} more like this)" if num_more else ""
+    return f"{origin}: {key}: {_explain(_first(error), model)}{more}"
 
 
 def first_key(error: ValidationError, model: type[BaseModel]) -> tuple[str | int, ...]:
     """Where the first thing that `error` found stands in the file."""
-    detail = error.errors()[0]
+    detail = _first(error)
     below = detail["ctx"]["key"].split(".") if detail["type"] == "misfit" else []
     return (*_yaml_path(detail["loc"], model), *below)
+
+
+def _first(error: ValidationError) -> ErrorDetails:
+    """What stands there and does not fit comes before what is missing: a misspelt key is both."""
+    return min(error.errors(), key=lambda detail: detail["type"] == "missing")
 
 
 def _explain(detail: ErrorDetails, model: type[BaseModel]) -> str:
