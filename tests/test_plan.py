@@ -60,7 +60,22 @@ def test_where_and_how_long_is_no_part_of_a_spec(root, change):
 
 def test_a_missing_prompt_file_is_named(root):
     (root / "prompts.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"prompts.yaml: expected a readable YAML file.*correct its name"):
+    with pytest.raises(
+        ConfigError, match=r"prompts.yaml: expected a readable YAML file.*correct the file or its name"
+    ):
+        _ = plan(root).specs
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("prompts: []\nprompts: []\n", "prompts: expected the key once in its mapping"),
+        ("prompts: 2026-01-01\n", "expected texts, numbers and lists of them, got: .*date"),
+    ],
+)
+def test_a_prompt_file_is_read_as_strictly_as_a_campaign(root, text, sentence):
+    (root / "prompts.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"prompts.yaml: {sentence}"):
         _ = plan(root).specs
 
 

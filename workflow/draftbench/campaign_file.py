@@ -20,8 +20,9 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[Any, int] = {}
-        written = [key_node for key_node, _ in node.value if key_node.tag != MERGE_TAG]
-        for key_node in written:
+        for key_node, _ in node.value:
+            if key_node.tag == MERGE_TAG or not isinstance(key_node, yaml.ScalarNode):
+                continue  # PyYAML itself refuses what is no scalar
             key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
             if key in seen:
                 raise ConfigError(
@@ -43,7 +44,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
             values = yaml.load(stream, _StrictLoader)  # noqa: S506 - a subclass of the safe loader
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{path}: expected a readable YAML file, got: {reason}; correct the file") from None
+        raise ConfigError(
+            f"{path}: expected a readable YAML file, got: {reason}; correct the file or its name"
+        ) from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping, got {type(values).__name__}; see config/README.md")
     return values

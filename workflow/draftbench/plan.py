@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from draftbench.campaign_file import read_mapping
 from draftbench.config import Campaign, Cell, Section, Service, cells, services
 from draftbench.errors import ConfigError
 from draftbench.files import canonical_json, sha256_text
@@ -125,18 +124,15 @@ def read_texts(path: Path) -> dict[str, Any]:
     """A file of prompts or of a scenario's turns, as it stands.
 
     Raises:
-        ConfigError: it cannot be read, or is no mapping.
+        ConfigError: it cannot be read, is no mapping, has a key twice, or a value that is no text, as a date.
     """
+    values = read_mapping(path)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
+        canonical_json(values)
+    except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{path}: expected a readable YAML file of prompts or turns, got: {reason}; "
-            "correct its name in the campaign"
+            f"{path}: expected texts, numbers and lists of them, got: {error}; put that value in quotes"
         ) from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected a mapping, got {type(values).__name__}; see config/README.md")
     return values
 
 
