@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,8 @@ from draftbench.config import Campaign, Method, Model
 from draftbench.errors import StagingError
 from draftbench.staging import stage
 from draftbench.staging.place import campaign_root, require_campaign_room
-from draftbench.staging.room import cache_directory
-from draftbench.staging.sources import fetch
+from draftbench.staging.room import cache_directory, require_room
+from draftbench.staging.sources import fetch, require_source
 from draftbench.staging.stage import stage_model, staged_folder
 
 WHEEL = "tiny_model-1.0-py3-none-any.whl"
@@ -186,6 +187,34 @@ def test_a_missing_folder_is_refused(root, tmp_path):
     model = Model.model_validate({"target": {"source": f"path:{tmp_path}/none"}})
     with pytest.raises(StagingError, match=rf"path:{tmp_path}/none: expected a directory, got nothing at"):
         stage_model(model, root)
+
+
+def test_a_file_that_a_local_folder_lacks_is_found_before_anything_runs(tmp_path):
+    values = local_model(tmp_path).model_dump()
+    values["target"]["file"] = "modell.safetensors"
+    with pytest.raises(
+        StagingError, match=r"expected the file modell.safetensors in it, got README.md, config"
+    ):
+        require_source(Model.model_validate(values).target)
+
+
+def test_a_root_that_is_no_directory_is_refused(root, tmp_path):
+    root.write_text("a file")
+    with pytest.raises(
+        StagingError, match=rf"{root}: expected a directory to write models to, got: .*; correct"
+    ):
+        stage_model(local_model(tmp_path), root)
+    with pytest.raises(
+        StagingError, match=rf"{root}/in: expected to write models there, got a file at {root};"
+    ):
+        require_room(root / "in", 0, "nothing")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_root_that_may_not_be_written_to_is_refused_before_anything_runs(root):
+    root.mkdir(mode=0o500)
+    with pytest.raises(StagingError, match=rf"{root}/in: .*, got a directory without that right at {root};"):
+        require_room(root / "in", 0, "nothing")
 
 
 def test_too_little_room_is_refused_before_anything_is_written(root, tmp_path):

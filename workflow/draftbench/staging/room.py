@@ -29,11 +29,18 @@ def fits_memory(directory: Path, num_bytes: int) -> bool:
 
 
 def require_room(directory: Path, num_bytes: int, what: str) -> None:
-    """Check that `num_bytes` fit beside what is there.
+    """Check that `directory` can be written to and that `num_bytes` fit beside what is there.
 
     Raises:
-        StagingError: they do not; the sentence says how much is needed and free.
+        StagingError: one does not hold; the sentence says what is there, or how much is needed and free.
     """
+    existing = _nearest(directory)
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        found = "a directory without that right" if existing.is_dir() else "a file"
+        raise StagingError(
+            f"{directory}: expected to write models there, got {found} at {existing}; "
+            "correct its rights, or set staging_root in the campaign to another directory"
+        )
     free = free_bytes(directory)
     if free < num_bytes:
         raise StagingError(
@@ -44,8 +51,12 @@ def require_room(directory: Path, num_bytes: int, what: str) -> None:
 
 def free_bytes(directory: Path) -> int:
     """Free bytes of the file system that holds, or would hold, `directory`."""
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free
+    return shutil.disk_usage(_nearest(directory)).free
+
+
+def _nearest(directory: Path) -> Path:
+    """The directory itself or, where it is still to be made, what it will be made in."""
+    return next(path for path in (directory, *directory.absolute().parents) if path.exists())
 
 
 def available_memory_bytes() -> int:

@@ -50,18 +50,22 @@ def fetch(source: Source, cache: Path) -> Path:
 
 
 def require_source(source: Source) -> None:
-    """Check that a local directory is there; other sources cannot be told before they are fetched.
+    """Check that a local directory and its named file are there; other sources are told by fetching them.
 
     Raises:
-        StagingError: it is not.
+        StagingError: one is not.
     """
     scheme, _, rest = source.source.partition(":")
-    if scheme == "path" and not Path(rest).is_dir():
+    if scheme != "path":
+        return
+    if not Path(rest).is_dir():
         found = "a file" if Path(rest).exists() else "nothing"
         raise StagingError(
             f"{source.source}: expected a directory, got {found} at {Path(rest).absolute()}; "
             "correct the source in the campaign"
         )
+    if source.file is not None:
+        source_file(source, Path(rest))
 
 
 def source_file(source: Source, folder: Path) -> Path | None:

@@ -51,7 +51,6 @@ def stage_model(model: Model, root: Path, methods: Mapping[str, Method] | None =
     Raises:
         StagingError: a source cannot be fetched, checked, converted or stored, or the drafter does not fit.
     """
-    root.mkdir(parents=True, exist_ok=True)
     with _alone(root):
         target_dir, target = _stage_source(model.target, root)
         if model.drafter is None:
@@ -180,7 +179,15 @@ def _convert(source: Path, out: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """Wait for another process that stages into the same directory."""
-    with (root / ".lock").open("w") as stream:
+    """Make the directory, and wait for another process that stages into it."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        stream = (root / ".lock").open("w")
+    except OSError as error:
+        raise StagingError(
+            f"{root}: expected a directory to write models to, got: {error}; "
+            "correct its rights, or set staging_root in the campaign"
+        ) from None
+    with stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
