@@ -12,7 +12,8 @@ import yaml
 from draftbench.config import Campaign, SglangEngine, load_campaign
 from draftbench.errors import ConfigError
 from draftbench.plan import Plan
-from draftbench.preflight.sglang import check_launches, check_tensor_parallel
+from draftbench.preflight.campaign import check_context, check_launches
+from draftbench.preflight.sglang import check_tensor_parallel
 from draftbench.servers.sglang import build_sglang_launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,14 +68,15 @@ def test_a_dry_run_announces_every_start_and_cell(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", SIZES)
 def test_every_service_has_a_launch_line_and_splits_over_its_gpus(name: str) -> None:
     campaign = load(name)
-    check_launches(campaign, engine_of(campaign))
+    check_launches(campaign)
+    check_context(campaign)
     check_tensor_parallel(campaign, engine_of(campaign))
 
 
 @pytest.mark.parametrize("name", ["h200", "h200-x2", "h200-x8"])
 def test_trees_can_be_laid_over_a_campaign(name: str) -> None:
     plain, with_trees = Plan(load(name)), Plan(load(name, "h200-ddtree"))
-    check_launches(with_trees.campaign, engine_of(with_trees.campaign))
+    check_launches(with_trees.campaign)
     assert plain.specs.items() <= with_trees.specs.items()
 
 

@@ -170,6 +170,25 @@ def test_heads_that_do_not_split_are_found(machine: Host) -> None:
     )
 
 
+def test_replies_that_leave_no_room_for_a_prompt_are_found(machine: Host) -> None:
+    problem = machine.problem(engine={"context_length": 600})
+    assert problem.startswith(
+        "workloads.short: expected replies of fewer tokens than engine.context_length, 600"
+    )
+    assert machine.check(engine={"context_length": 601}).problems == []
+
+
+@pytest.mark.parametrize(("ignore_eos", "problems"), [(True, 1), (False, 0)])
+def test_all_replies_of_a_conversation_fill_its_context_where_their_length_is_fixed(
+    machine: Host, ignore_eos: bool, problems: int
+) -> None:
+    scenario = machine.folder / "talk.yaml"
+    scenario.write_text(json.dumps({"scenario": "talk", "turns": ["one", "two"]}))
+    talk = {"kind": "agentic", "scenario": str(scenario), "num_turns": 2, "max_tokens": 400}
+    workloads = {"talk": talk | {"ignore_eos": ignore_eos}}
+    assert len(machine.check(engine={"context_length": 800}, workloads=workloads).problems) == problems
+
+
 def test_another_version_of_sglang_is_found(machine: Host) -> None:
     assert "expected SGLang 0.5.20 in the environment" in machine.problem(engine={"version": "0.5.20"})
 

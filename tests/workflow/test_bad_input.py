@@ -48,6 +48,11 @@ def test_a_missing_drafter(refused):
     assert "models.tiny.drafter: expected a drafter, which method dflash needs, got nothing; " in text
 
 
+def test_a_size_that_the_engine_cannot_serve(refused):
+    text = refused(lambda c: c.update(tp=[1, 2]))
+    assert text == "tp: expected 1 with engine.kind embedded, got 2; use engine.kind sglang"
+
+
 def test_a_drafter_that_is_not_there(refused):
     text = refused(lambda c: c["models"]["tiny"]["drafter"].update(source="path:models/none"))
     assert re.match(r"path:models/none: expected a directory, got nothing at /.*/models/none; correct ", text)
@@ -73,9 +78,7 @@ def test_a_name_that_stands_twice(refused, shared):
 
 def test_a_missing_prompt_file(refused):
     text = refused(lambda c: c["workloads"]["short"].update(prompts="none.yaml"))
-    assert re.match(
-        r"none.yaml: expected a readable YAML file of prompts or turns, got: .*; correct its name", text
-    )
+    assert re.match(r"none.yaml: expected a readable YAML file, got: .*; correct the file or its name", text)
 
 
 def test_a_prompt_that_warms_up_and_is_measured(refused):

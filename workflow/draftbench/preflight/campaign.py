@@ -1,11 +1,15 @@
-"""What every campaign needs: prompts, models, room, a port, TeX."""
+"""What every campaign needs: prompts, models, room, launch lines, a port, TeX."""
+
+from pathlib import Path
 
 from draftbench import host
 from draftbench.client.prompts import check_disjoint, load_prompts, load_scenario
 from draftbench.config import AgenticWorkload, Campaign
 from draftbench.errors import ConfigError, StagingError
+from draftbench.plan import Plan
 from draftbench.report.programs import TEX_PACKAGES, missing_programs
 from draftbench.servers.guards import refuse_taken_port
+from draftbench.servers.launch import build_launch
 from draftbench.servers.lifecycle import ServiceKeeper
 from draftbench.staging.fit import require_fit
 from draftbench.staging.place import (
@@ -17,6 +21,7 @@ from draftbench.staging.place import (
 )
 from draftbench.staging.room import GIB, available_memory_bytes
 from draftbench.staging.sources import require_source
+from draftbench.staging.stage import StagedModel
 
 # Beside models in memory, for the processes of one server.
 SERVER_MEMORY_BYTES = 4 << 30
@@ -69,6 +74,37 @@ def check_room(campaign: Campaign) -> None:
             f"{root}: expected {needed / GIB:.1f} GiB of free memory for models and a server, "
             f"got {available / GIB:.1f} GiB; set staging_root in the campaign to a directory on a disk"
         )
+
+
+def check_launches(campaign: Campaign) -> None:
+    """Every service has a launch line that its engine accepts.
+
+    Raises:
+        ConfigError: one has not.
+    """
+    staged = StagedModel(
+        target_dir=Path("target"), drafter_dir=Path("drafter"), target_sha256={}, drafter_sha256={}
+    )
+    for service in Plan(campaign).services.values():
+        build_launch(campaign, service, staged, port=0)
+
+
+def check_context(campaign: Campaign) -> None:
+    """Replies leave room for a prompt in the context; how long prompts are only the server can tell.
+
+    Raises:
+        ConfigError: those of a workload do not.
+    """
+    limit = campaign.engine.context_length
+    for name, workload in campaign.workloads.items():
+        num_tokens = workload.max_tokens
+        if isinstance(workload, AgenticWorkload) and workload.ignore_eos:
+            num_tokens *= workload.num_turns  # replies that end by themselves may be shorter
+        if limit is not None and num_tokens >= limit:
+            raise ConfigError(
+                f"workloads.{name}: expected replies of fewer tokens than engine.context_length, {limit}, "
+                f"got {num_tokens}; lower max_tokens or raise engine.context_length"
+            )
 
 
 def check_port(campaign: Campaign) -> None:

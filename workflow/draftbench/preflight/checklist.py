@@ -6,10 +6,18 @@ from dataclasses import dataclass, field
 
 from draftbench.config import Campaign
 from draftbench.errors import ConfigError, DraftbenchError
-from draftbench.preflight.campaign import check_models, check_port, check_prompts, check_room, check_tex
+from draftbench.preflight.campaign import (
+    check_context,
+    check_launches,
+    check_models,
+    check_port,
+    check_prompts,
+    check_room,
+    check_tex,
+)
 from draftbench.preflight.forecast import clock_note, hours_note
 from draftbench.preflight.gpus import check_gpu_memory, check_gpus
-from draftbench.preflight.sglang import check_environment, check_launches, check_tensor_parallel
+from draftbench.preflight.sglang import check_environment, check_tensor_parallel
 from draftbench.preflight.units import check_systemd
 
 logger = logging.getLogger(__name__)
@@ -48,11 +56,12 @@ def service_checks(campaign: Campaign) -> Iterator[tuple[str, Check]]:
     yield "prompts", check_prompts
     yield "models", check_models
     yield "room", check_room
+    yield "context", check_context
+    yield "launch lines", check_launches
     yield "port", check_port
     yield "systemd", check_systemd
     engine = campaign.engine
     if engine.kind == "sglang":
-        yield "launch lines", lambda campaign: check_launches(campaign, engine)
         yield "tensor parallelism", lambda campaign: check_tensor_parallel(campaign, engine)
         yield "GPUs", lambda campaign: check_gpus(campaign, engine)
         yield "GPU memory", lambda campaign: check_gpu_memory(campaign, engine)

@@ -1,31 +1,15 @@
-"""What SGLang needs: an environment in which CUDA computes, a launch line it accepts, shapes that split."""
+"""What SGLang needs: an environment in which CUDA computes, shapes that split."""
 
 import json
 from pathlib import Path
 
 from draftbench.config import Campaign, SglangEngine, Source
 from draftbench.errors import ConfigError
-from draftbench.plan import Plan
-from draftbench.servers.sglang import build_sglang_launch
 from draftbench.servers.sglang_environment import probe
 from draftbench.servers.sglang_flags import FORK_SUFFIX, find_flag_table
 from draftbench.staging.place import campaign_root, config_folder
 
 UVM = Path("/dev/nvidia-uvm")
-
-
-def check_launches(campaign: Campaign, engine: SglangEngine) -> None:
-    """Every service has a launch line that its SGLang version accepts.
-
-    Raises:
-        ConfigError: one has not.
-    """
-    for service in Plan(campaign).services.values():
-        method = campaign.methods[service.method]
-        drafter = None if method.algorithm == "ar" else Path("drafter")
-        build_sglang_launch(
-            engine, method, Path("target"), drafter, tp=service.tp, port=0, seed=campaign.seed
-        )
 
 
 def check_tensor_parallel(campaign: Campaign, _engine: SglangEngine) -> None:
