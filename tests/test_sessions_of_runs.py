@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def plan(tmp_path, monkeypatch):
-    monkeypatch.setenv("DRAFTBENCH_RUN_DIR", str(tmp_path / "run"))
+    for name in ("RUN", "STATE"):
+        monkeypatch.setenv(f"DRAFTBENCH_{name}_DIR", str(tmp_path / name.lower()))
     path = ROOT / "config" / "smoke.yaml"
     return Plan(read_campaign([path], read_mapping(path)), ROOT)
 

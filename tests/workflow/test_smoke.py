@@ -41,10 +41,11 @@ def directory(tmp_path_factory, staged_model):
 def smoke(directory):
     """The directory after a run of the smoke campaign."""
     environment = {name: value for name, value in os.environ.items() if name != "DRAFTBENCH_SESSION"}
+    own = {f"DRAFTBENCH_{name}_DIR": str(directory / name.lower()) for name in ("RUN", "STATE")}
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", *COMMAND],
         cwd=directory,
-        env=environment | {"DRAFTBENCH_RUN_DIR": str(directory / "run")},
+        env=environment | own,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

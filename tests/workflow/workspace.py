@@ -141,13 +141,15 @@ class Workspace:
         self.behaviour_file.write_text(json.dumps(behaviour))
 
     def environment(self):
-        """Of this process, with what keeps workspaces apart."""
+        """Of this process, with what keeps workspaces apart, and apart from campaigns of this host."""
         own = {
             "DRAFTBENCH_RUN_DIR": str(self.path / "run"),
             "FAKE_EVENTS": str(self.events_file),
             "FAKE_BEHAVIOUR": str(self.behaviour_file),
         }
-        return {k: v for k, v in os.environ.items() if k != "DRAFTBENCH_SESSION"} | own
+        inherited = {k: v for k, v in os.environ.items() if k != "DRAFTBENCH_SESSION"}
+        # Without it the end of a run would start what a campaign of this host has displaced.
+        return {"DRAFTBENCH_STATE_DIR": str(self.path / "state")} | inherited | own
 
     def popen(self, *arguments, environment=None):
         return subprocess.Popen(
