@@ -4,14 +4,16 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.servers.factories import make_handle, make_spec
 from tests.servers.strangers import stranger
 
 from draftbench import host
-from draftbench.errors import ServerError
+from draftbench.errors import MeasurementError, ServerError
 from draftbench.servers import proc
+from draftbench.servers.journal import ServiceJournal
 from draftbench.servers.process import ProcessSupervisor, token_prefix
 
 # Ignores SIGTERM, like its child; says so when both are ready.
@@ -125,6 +127,17 @@ def test_the_log_is_cut_at_cursors(started):
     assert "one" not in supervisor.log_since(handle, cursor)
     assert "two" in supervisor.log_since(handle, cursor, end)
     assert supervisor.log_since(handle, end) == ""
+
+
+@pytest.mark.parametrize("change", [lambda log: log.write_text(""), Path.unlink], ids=["emptied", "removed"])
+def test_a_log_that_is_emptied_or_removed_meanwhile_is_noticed(started, change):
+    handle = started("sh", "-c", "echo one; sleep 60")
+    log_of(handle, "one")
+    journal = ServiceJournal(ProcessSupervisor(), handle)
+    start = journal.mark()
+    change(Path(handle.log))
+    with pytest.raises(MeasurementError, match=r"\.log to grow while it is read, got a shorter file or none"):
+        journal.read(start, journal.mark())
 
 
 def test_listeners_are_found_with_their_owners(free_port):

@@ -143,6 +143,9 @@ class Supervisor(Protocol):
         """What it has logged from `cursor` to `end`.
 
         An empty cursor stands for the start of its log, an empty end for now.
+
+        Raises:
+            MeasurementError: the log was cut off before the cursor.
         """
 
     def stop_strays(self, limit_s: float) -> None:

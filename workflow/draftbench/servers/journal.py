@@ -17,5 +17,5 @@ class ServiceJournal:
         return self.supervisor.log_cursor(self.handle)
 
     def read(self, start: str, end: str) -> str:
-        """What was written from `start` to `end`, or to now where the supervisor cannot stop at `end`."""
+        """What was written from `start` to `end`; see `Journal`."""
         return self.supervisor.log_since(self.handle, start, end)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from draftbench import host
-from draftbench.errors import ServerError
+from draftbench.errors import MeasurementError, ServerError
 from draftbench.servers import proc
 from draftbench.servers.base import MARKER, ServiceHandle, ServiceSpec, Spawned
 
@@ -69,10 +69,14 @@ class ProcessSupervisor:
 
     def log_since(self, handle: ServiceHandle, cursor: str, end: str = "") -> str:
         """What the file holds between two of its sizes; see `Supervisor`."""
-        log = Path(handle.log)
+        log, start = Path(handle.log), int(cursor or 0)
+        if start > int(self.log_cursor(handle)):
+            raise MeasurementError(
+                f"expected {log} to grow while it is read, got a shorter file or none; leave the log alone "
+                "while its server is measured"
+            )
         if not log.exists():
             return ""
-        start = int(cursor or 0)
         with log.open("rb") as stream:
             stream.seek(start)
             return stream.read(int(end) - start if end else -1).decode(errors="replace")
