@@ -14,6 +14,7 @@ from tests.workflow.workspace import Workspace, is_running, small_campaign
 from draftbench import host
 from draftbench.config import load_campaign, services
 from draftbench.errors import ServerDied, ServerError, StartTimeout, WrongServer
+from draftbench.servers import environment
 from draftbench.servers.base import MARKER, ServiceHandle, Spawned
 from draftbench.servers.lifecycle import ServiceKeeper
 from draftbench.servers.process import token_prefix
@@ -191,6 +192,17 @@ def test_a_reused_pid_is_not_taken_for_ours(bench, tmp_path):
     finally:
         other.kill()
         other.wait()
+
+
+def test_a_service_whose_environment_cannot_be_recorded_is_stopped(bench, monkeypatch):
+    def fail(_repository):
+        raise ServerError("expected nvidia-smi to answer")
+
+    monkeypatch.setattr(environment, "capture", fail)
+    with pytest.raises(ServerError, match="nvidia-smi"):
+        bench.ensure("tp1-ar")
+    assert bench.keeper.current() is None
+    assert bench.workspace.living_servers() == []
 
 
 def test_a_record_of_another_boot_stops_nothing(bench, tmp_path):

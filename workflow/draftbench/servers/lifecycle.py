@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from draftbench import host
 from draftbench.config import Campaign, Limits, Service
 from draftbench.config import Supervisor as SupervisorSettings
-from draftbench.errors import ServerDied, ServerError
+from draftbench.errors import DraftbenchError, ServerDied
 from draftbench.files import write_atomic
 from draftbench.records import ServiceIdentity
 from draftbench.servers import environment, health
@@ -90,7 +90,7 @@ class ServiceKeeper:
             facts: recorded with its environment: hashes of the models.
 
         Raises:
-            ServerError: it could not be started; nothing of it is left running.
+            DraftbenchError: it could not be started; nothing of it is left running.
         """
         wanted = fingerprint(build_launch(self.campaign, service, staged, port=0))
         present = self.current()
@@ -167,12 +167,12 @@ class ServiceKeeper:
         handle = self._spawn(spec, held)
         try:
             health.wait_ready(handle, self.supervisor, self.limits.ready_s)
-        except ServerError:
+            recorded = environment.capture(self.repository) | facts
+            if self.campaign.engine.kind == "sglang":
+                recorded |= capture_sglang(self.campaign.engine, spec.num_gpus)
+        except DraftbenchError:
             self.stop()
             raise
-        recorded = environment.capture(self.repository) | facts
-        if self.campaign.engine.kind == "sglang":
-            recorded |= capture_sglang(self.campaign.engine, spec.num_gpus)
         handle = handle.model_copy(update={"is_ready": True, "environment": recorded})
         _write_record(handle)
         logger.info("%s serves at %s, process %d", service.name, handle.base_url, handle.spawned.pid)
