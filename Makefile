@@ -1,4 +1,4 @@
-# One command each: report | test | check | fix | test-gpu | dryrun | clean
+# One command each: report | test | check | fix | test-gpu | dryrun
 VENV ?= .venv
 BIN := $(VENV)/bin
 export PATH := $(abspath $(BIN)):$(PATH)
