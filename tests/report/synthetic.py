@@ -84,6 +84,7 @@ class Shape:
     diverging_methods: frozenset[str] = frozenset()
     client_sha256: dict[str, str] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)  # service -> processor's name
+    boots: dict[str, str] = field(default_factory=dict)  # service -> boot id of its machine
     slow_methods: frozenset[str] = frozenset()  # slower than the baseline
     prompt_suffix: str = ""
 
@@ -177,7 +178,7 @@ def make_identity(cell, shape):
         engine_version="0.1.0",
         pid=100,
         pid_start_ticks=5,
-        boot_id="b",
+        boot_id=shape.boots.get(cell.service.name, "b"),
         started_at="2026-03-01T00:00:00+00:00",
         server_info={"dtype": "bfloat16"},
         environment={

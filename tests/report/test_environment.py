@@ -4,7 +4,14 @@ from synthetic import Shape, campaign_values, make_result
 
 from draftbench.config import Campaign, cells
 from draftbench.files import canonical_json, sha256_text
-from draftbench.report.environment import MAX_LISTED_HASHES, flatten, main_facts, same_environment
+from draftbench.report.environment import (
+    MAX_LISTED_HASHES,
+    flatten,
+    main_facts,
+    same_environment,
+    same_machine,
+    shared_and_different,
+)
 
 
 def hashes(number):
@@ -54,6 +61,27 @@ def test_settings_of_gpus_have_units_where_the_setup_names_them():
     assert main_facts([["gpu_settings", said]], []) == [
         ["GPU settings", "persistence mode Enabled, power limit 700.00 W, highest SM clock 1980 MHz, other 1"]
     ]
+
+
+def on_machine(boot, uuids=None):
+    """A result of one boot of a machine with these GPUs."""
+    campaign = Campaign.model_validate(campaign_values(budgets=()))
+    result = make_result(campaign, next(iter(cells(campaign))), Shape())
+    environment = result.identity.environment | {"gpu_uuids": uuids}
+    identity = result.identity.model_copy(update={"boot_id": boot, "environment": environment})
+    return result.model_copy(update={"identity": identity})
+
+
+def test_a_machine_is_known_by_its_gpus_and_without_any_by_its_boot():
+    assert same_machine(on_machine("a", ["GPU-1"]), on_machine("b", ["GPU-1"]))
+    assert not same_machine(on_machine("a", ["GPU-1"]), on_machine("a", ["GPU-2"]))
+    assert same_machine(on_machine("a"), on_machine("a"))
+    assert not same_machine(on_machine("a"), on_machine("b"))
+
+
+def test_a_service_that_was_started_on_two_machines_stands_beside_both():
+    _, different = shared_and_different([on_machine("a", ["GPU-1"]), on_machine("b", ["GPU-2"])])
+    assert different == [["gpu_uuids", "GPU-1", "tp1-ar"], ["gpu_uuids", "GPU-2", "tp1-ar"]]
 
 
 def with_engine_packages(**versions):

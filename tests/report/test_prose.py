@@ -4,6 +4,7 @@ import pytest
 from synthetic import Shape, campaign_values, write_campaign
 
 from draftbench.report import precision, prose
+from draftbench.report.recommend import overview_sentence, recommendation
 from draftbench.report.summarise import summarise
 from draftbench.report.summary import Comparison, Evidence
 
@@ -36,6 +37,7 @@ def with_overall(summary, **evidence):
         mark=None,
         reason=None,
         num_excluded_sessions=0,
+        num_split_sessions=0,
     )
     return summary.model_copy(update={"comparisons": [row]})
 
@@ -46,29 +48,57 @@ def summary(summarised):
 
 
 def test_a_faster_method_is_recommended_with_its_interval_and_n(summary):
-    said = prose.recommendation(with_overall(summary), SETTING)
+    said = recommendation(with_overall(summary), SETTING)
     assert "1.50 times AR’s output speed (95\u00a0% interval 1.20 to 1.90; n = 3 sessions, 5 prompts" in said
     assert said.endswith("Deploy DFlash for single requests.")
 
 
+def test_a_gain_that_repetition_alone_gives_is_not_recommended(summary):
+    said = recommendation(repeating(summary, before="cannot tell"), SETTING)
+    assert "that does not hold: 1.10 (0.90 to 1.30, cannot tell)" in said
+    assert said.endswith("Deploy it only where outputs repeat themselves as much as these.")
+    assert "Deploy DFlash" not in said
+
+
+def test_a_gain_that_is_there_before_repetition_is_recommended_with_it(summary):
+    said = recommendation(repeating(summary, before="faster"), SETTING)
+    assert said.endswith("repeats itself: 1.10 (0.90 to 1.30, faster). Deploy DFlash for single requests.")
+
+
+def repeating(summary, before):
+    """Outputs are loops; before them the one comparison has another verdict."""
+    known = with_overall(summary)
+    cells = [row.model_copy(update={"repeated_8gram_share": 0.6}) for row in known.cells]
+    values = {"ratio": 1.1, "low": 0.9, "high": 1.3, "verdict": before}
+    return known.model_copy(
+        update={"cells": cells, "before_repetition": with_overall(summary, **values).comparisons}
+    )
+
+
+def test_a_ratio_across_two_machines_says_so(summarised):
+    shape = Shape(boots={"tp1-dflash-s2": "another"})
+    dflash = {row.workload: row for row in summarised(shape, sessions=2, budgets=()).comparisons}
+    assert {row.num_split_sessions for row in dflash.values()} == {1}
+    said = prose.verdict_sentence(summarised(shape, sessions=2, budgets=()), dflash["long"])
+    assert "10 requests; AR on another machine of the same kind in 1 session)" in said
+
+
 def test_a_slower_method_is_not_recommended(summary):
     slower = with_overall(summary, ratio=0.7, low=0.6, high=0.8, verdict="slower")
-    said = prose.recommendation(slower, SETTING)
+    said = recommendation(slower, SETTING)
     assert "DFlash is slower than AR" in said
     assert "Stay with AR" in said
 
 
 def test_an_interval_over_1_supports_no_change(summary):
-    said = prose.recommendation(
-        with_overall(summary, ratio=1.1, low=0.9, high=1.3, verdict="cannot tell"), SETTING
-    )
+    said = recommendation(with_overall(summary, ratio=1.1, low=0.9, high=1.3, verdict="cannot tell"), SETTING)
     assert "the data cannot tell" in said
     assert "Nothing supports a change yet" in said
     assert "Deploy" not in said
 
 
 def test_one_session_gives_an_observation_and_no_recommendation(summary):
-    said = prose.recommendation(summary, SETTING)
+    said = recommendation(summary, SETTING)
     assert "in the one session measured" in said
     assert "within one session, so no interval" in said
     assert "not a recommendation" in said
@@ -79,7 +109,7 @@ def test_beside_a_method_of_one_session_stands_the_best_that_has_an_interval(sum
     (known,) = with_overall(summary).comparisons
     (quick,) = with_overall(summary, ratio=1.8, low=None, high=None, verdict="within one session").comparisons
     quick = quick.model_copy(update={"method": "ddtree-b8"})
-    said = prose.recommendation(summary.model_copy(update={"comparisons": [known, quick]}), SETTING)
+    said = recommendation(summary.model_copy(update={"comparisons": [known, quick]}), SETTING)
     assert said.startswith("DDTree-8 reached 1.80 times AR’s output speed in the one session measured")
     assert "Of the methods with an interval: DFlash is faster than AR: 1.50 times" in said
 
@@ -88,7 +118,7 @@ def test_without_a_number_the_reasons_stand_in_its_place(summarised):
     failures = {
         f"tp1-{m}.{w}": ("oom", "x") for m in ("dflash", "ddtree-b8") for w in ("short", "long", "very-long")
     }
-    said = prose.recommendation(summarised(Shape(failures=failures), is_partial=True, budgets=(8,)), SETTING)
+    said = recommendation(summarised(Shape(failures=failures), is_partial=True, budgets=(8,)), SETTING)
     assert said == (
         "No method could be compared with AR (DFlash: OOM, DDTree-8: OOM). "
         "Stay with AR until the cells are measured."
@@ -96,7 +126,7 @@ def test_without_a_number_the_reasons_stand_in_its_place(summarised):
 
 
 def test_methods_whose_intervals_overlap_the_best_are_named(summarised):
-    said = prose.recommendation(summarised(sessions=3), SETTING)
+    said = recommendation(summarised(sessions=3), SETTING)
     assert "Its interval overlaps with that of DDTree-" in said
 
 
@@ -144,7 +174,7 @@ def test_the_best_methods_of_several_settings_are_counted_by_verdict(summary):
         return with_overall(summary, verdict=verdict).comparisons[0]
 
     without = best("faster").model_copy(update={"evidence": None, "mark": "OOM"})
-    said = prose.overview_sentence([best("faster"), best("faster"), best("cannot tell"), without])
+    said = overview_sentence([best("faster"), best("faster"), best("cannot tell"), without])
     assert said == (
         "Of 4 settings (model and TP size) the fastest drafting method is faster than AR in 2, "
         "not to be told from AR in 1 and without a number in 1."

@@ -33,7 +33,7 @@ def test_only_a_scaled_model_is_a_replica_and_its_texts_are_the_small_model_s(su
     assert replica_sentence(summary, "small") is None
     said = replica_sentence(summary, "large")
     assert said.startswith("large is a cost-scaled replica")
-    assert "tokens and acceptance are the small model’s, and so are its texts" in said
+    assert "In exact arithmetic its tokens" in said
 
 
 def test_the_shape_is_told_with_the_bytes_that_are_known(summary):

@@ -51,6 +51,14 @@ def test_an_audit_is_no_rest(result):
     assert row.measured_share == pytest.approx((150 + 30) / (300 - 120 - 10))
 
 
+def test_an_audit_that_took_who_knows_how_long_is_not_counted_as_none(result):
+    audit = OutputAudits(margin=2.0, noise=None, outputs=[])
+    one = timed(result, pid=1, boot="a", began=2, ended=5, window_s=[110.0, 260.0])
+    (row,) = times_spent([one.model_copy(update={"audit": audit}), one])
+    assert row.audit_s is None
+    assert times_spent([one])[0].audit_s == 0
+
+
 def test_every_process_is_a_start_and_every_boot_a_row(result):
     rows = times_spent(
         [

@@ -47,7 +47,7 @@ def test_a_method_without_a_result_is_named_and_has_no_rows(summarised):
     summary = summarised(Shape(missing=missing), is_partial=True, budgets=(8, 16), tps=(1, 4))
     view = View(summary, NO_FIGURES)
     assert view.unmeasured_sentence() == (
-        "Not measured yet: DDTree-8 and DDTree-16 at TP\u00a01; DDTree-8 at TP\u00a04."
+        "Not measured yet: DDTree-8 and DDTree-16 for TP\u00a01; DDTree-8 for TP\u00a04."
     )
     assert [method.label for method in view.methods_of(("small", 1))] == ["AR", "DFlash"]
     assert [row.method for row in view.overall(("small", 4))] == ["ddtree-b16", "dflash"]

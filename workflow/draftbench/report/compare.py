@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from draftbench.files import sha256_text
 from draftbench.records import CellResult, RequestRecord
 from draftbench.report.cells import NOT_RUN, is_whole, mark_of, message_of
-from draftbench.report.environment import same_environment
+from draftbench.report.environment import same_environment, same_machine
 from draftbench.report.group import CellIndex, Setting, pair_requests
 from draftbench.report.load import LoadedCell
 from draftbench.report.measures import busy_s, has_token_times, output_tokens, time_to_tokens_s
@@ -51,6 +51,18 @@ class Hole:
 
     mark: str
     reason: str
+
+
+class Measured(NamedTuple):
+    """What one session gives a comparison.
+
+    Attributes:
+        totals: see `Totals`.
+        is_split: whether the method and the baseline ran on different machines of the same kind.
+    """
+
+    totals: Totals
+    is_split: bool
 
 
 def comparisons(index: CellIndex, exactness: Sequence[Exactness], seed: int) -> list[Comparison]:
@@ -100,15 +112,24 @@ def _compare_sessions(index: CellIndex, scope: Scope, seed: int) -> Comparison:
     measured = [outcome for outcome in sessions if not isinstance(outcome, Hole)]
     if not measured:
         return _outcome(scope, holes[0] if holes else Hole(NOT_RUN, "not planned"))
-    units = sorted(set.intersection(*(set(totals) for totals in measured)))
+    units = sorted(set.intersection(*(set(one.totals) for one in measured)))
     if not units:
         return _outcome(scope, Hole("unpaired", "the method and the baseline answered no common prompt"))
-    evidence = _evidence(measured, units, UNITS[scope.kind], _scope_seed(scope, seed))
-    return _outcome(scope, holes[0] if holes else None, evidence, len(holes))
+    totals = [one.totals for one in measured]
+    evidence = _evidence(totals, units, UNITS[scope.kind], _scope_seed(scope, seed))
+    num_split = sum(one.is_split for one in measured)
+    return _outcome(
+        scope, holes[0] if holes else None, evidence, num_excluded=len(holes), num_split=num_split
+    )
 
 
 def _outcome(
-    scope: Scope, hole: Hole | None, evidence: Evidence | None = None, num_excluded: int = 0
+    scope: Scope,
+    hole: Hole | None,
+    evidence: Evidence | None = None,
+    *,
+    num_excluded: int = 0,
+    num_split: int = 0,
 ) -> Comparison:
     return Comparison(
         model=scope.setting.model,
@@ -120,10 +141,11 @@ def _outcome(
         mark=hole.mark if hole and evidence is None else None,
         reason=hole.reason if hole else None,
         num_excluded_sessions=num_excluded,
+        num_split_sessions=num_split,
     )
 
 
-def _session_outcomes(index: CellIndex, scope: Scope) -> Iterator[Totals | Hole | None]:
+def _session_outcomes(index: CellIndex, scope: Scope) -> Iterator[Measured | Hole | None]:
     for session in index.sessions():
         methods = [index.find(scope.setting, scope.method, name, session) for name in scope.workloads]
         baselines = [
@@ -134,11 +156,12 @@ def _session_outcomes(index: CellIndex, scope: Scope) -> Iterator[Totals | Hole 
 
 def _pair_session(
     methods: list[LoadedCell | None], baselines: list[LoadedCell | None], scope: Scope
-) -> Totals | Hole | None:
+) -> Measured | Hole | None:
     """Totals of one session; why there are none; None where the campaign plans none."""
     if all(cell is None for cell in methods):
         return None
     totals: Totals = {}
+    is_split = False
     for method, baseline in zip(methods, baselines, strict=True):
         ours, theirs = _whole_result(method, ""), _whole_result(baseline, "AR ")
         if isinstance(ours, Hole):
@@ -150,7 +173,8 @@ def _pair_session(
         if not scope.is_whole and not (has_token_times(ours) and has_token_times(theirs)):
             return Hole("no ids", "the server told no token ids, or not how many tokens a chunk carried")
         _add_totals(totals, ours, theirs, scope)
-    return totals
+        is_split = is_split or not same_machine(ours, theirs)
+    return Measured(totals, is_split)
 
 
 def _whole_result(cell: LoadedCell | None, prefix: str) -> CellResult | Hole:

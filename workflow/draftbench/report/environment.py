@@ -64,6 +64,15 @@ def same_environment(one: CellResult, other: CellResult) -> bool:
     return _fingerprint(one) == _fingerprint(other)
 
 
+def same_machine(one: CellResult, other: CellResult) -> bool:
+    """Whether two results come from one machine: its GPUs where they are recorded, else its boot."""
+    return _machine(one) == _machine(other)
+
+
+def _machine(result: CellResult) -> str:
+    return canonical_json(result.identity.environment.get("gpu_uuids") or result.identity.boot_id)
+
+
 def _fingerprint(result: CellResult) -> str:
     identity = result.identity
     decisive = {key: identity.environment[key] for key in DECISIVE_KEYS if key in identity.environment}
@@ -121,20 +130,24 @@ def _readable(key: str, value: str) -> str:
 def shared_and_different(
     results: Sequence[CellResult],
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """The environment in two tables: [key, value] equal everywhere, [key, value, its services] elsewhere."""
-    by_service: dict[str, dict[str, str]] = {}
-    for result in results:
-        facts = {"engine": result.identity.engine, "engine version": result.identity.engine_version}
-        facts |= dict(flatten(result.identity.environment))
-        by_service.setdefault(result.service, facts)
-    keys = sorted(set().union(*by_service.values()))
+    """The environment in two tables: [key, value] equal everywhere, [key, value, its services] elsewhere.
+
+    A service that was started more than once, for some of its cells each time, can have several values.
+    """
+    starts = [(result.service, _facts(result)) for result in results]
+    keys = sorted(set().union(*(facts for _, facts in starts)))
     shared, different = [], []
     for key in keys:
-        services: dict[str, list[str]] = {}
-        for service, facts in by_service.items():
-            services.setdefault(facts.get(key, "not recorded"), []).append(service)
+        services: dict[str, dict[str, None]] = {}
+        for service, facts in starts:
+            services.setdefault(facts.get(key, "not recorded"), {})[service] = None
         if len(services) == 1:
             shared.append([key, *services])
         else:
             different += [[key, value, ", ".join(names)] for value, names in services.items()]
     return shared, different
+
+
+def _facts(result: CellResult) -> dict[str, str]:
+    facts = {"engine": result.identity.engine, "engine version": result.identity.engine_version}
+    return facts | dict(flatten(result.identity.environment))

@@ -31,6 +31,8 @@ def _note(rows: Sequence[Comparison], each: str, interval: str, further: Sequenc
     notes += further
     if any(row.num_excluded_sessions for row in rows):
         notes.append("\u2020: fewer sessions than planned, the others failed or were not run.")
+    if any(row.num_split_sessions for row in rows):
+        notes.append("\u2021: in a session AR ran on another machine of the same kind.")
     if any(row.mark for row in rows):
         notes.append("Words in red: no number, see the appendix.")
     return " ".join(notes)

@@ -134,7 +134,9 @@ def count_exactness(pairs: Sequence[OutputPair], gaps: Gaps) -> list[Exactness]:
 
 def _count(group: OutputGroup, pairs: Sequence[OutputPair], gaps: Gaps) -> Exactness:
     positions = [pair.divergence.position for pair in pairs if pair.divergence is not None]
-    kinds = [classify(gaps.get(pair.key)) for pair in pairs if pair.divergence is not None]
+    parted = [gaps.get(pair.key) for pair in pairs if pair.divergence is not None]
+    kinds = [classify(gap) for gap in parted]
+    tie_gaps = [gap.gap for gap in parted if gap is not None and classify(gap) == "tie"]
     return Exactness(
         model=group.setting.model,
         tp=group.setting.tp,
@@ -143,6 +145,7 @@ def _count(group: OutputGroup, pairs: Sequence[OutputPair], gaps: Gaps) -> Exact
         num_compared=len(pairs),
         num_equal=len(pairs) - len(positions),
         num_ties=kinds.count("tie"),
+        largest_tie_gap=max(tie_gaps, default=None),
         num_faults=kinds.count("fault"),
         num_unmeasured=kinds.count("not measured"),
         first_position=min(positions, default=None),

@@ -46,7 +46,8 @@ def _precision_sentence(summary: Summary) -> str:
     if num_wide or num_without:
         more = "max_sessions" if summary.adaptive else "number of sessions"
         said += (
-            f" A higher {more} in the campaign file narrows intervals, and measures only the new sessions."
+            f" A higher {more} in the campaign file measures only the new sessions; it narrows what differs "
+            "between starts. What differs between prompts takes more prompts."
         )
     return said
 

@@ -8,19 +8,9 @@ from collections.abc import Container, Sequence
 
 from draftbench.report.notes import sizes
 from draftbench.report.summary import Acceptance, Comparison, Evidence, Exactness, Summary
-from draftbench.report.tex import count, number, percent
+from draftbench.report.tex import count, number, percent, significant
 
 Setting = tuple[str, int]
-
-ADVICE = {
-    "faster": "Deploy {method} for single requests.",
-    "slower": "Stay with AR: even the best drafting method is slower.",
-    "cannot tell": "Nothing supports a change yet: measure more sessions.",
-    "within one session": (
-        "This is an observation, not a recommendation: another start of the services may differ. Measure 3 "
-        "or more sessions before deciding."
-    ),
-}
 
 
 def setting_name(summary: Summary, setting: Setting) -> str:
@@ -43,6 +33,12 @@ def sample_size(evidence: Evidence) -> str:
     return f"n = {sessions}, {units}{requests}"
 
 
+def split_words(row: Comparison) -> str:
+    """In how many sessions the method and AR ran on different machines, where in any."""
+    num_split = row.num_split_sessions
+    return f"; AR on another machine of the same kind in {count(num_split, 'session')}" if num_split else ""
+
+
 def interval(evidence: Evidence) -> str:
     """The 95 % interval, or the spread of the prompts labelled as such."""
     if evidence.low is not None and evidence.high is not None:
@@ -59,7 +55,7 @@ def verdict_sentence(summary: Summary, row: Comparison) -> str:
     if row.evidence is None:
         return f"{name} has no speedup ({row.mark}: {row.reason})."
     ratio = f"{number(row.evidence.ratio)} times AR’s output speed"
-    support = f"{interval(row.evidence)}; {sample_size(row.evidence)}"
+    support = f"{interval(row.evidence)}; {sample_size(row.evidence)}{split_words(row)}"
     said = {
         "faster": f"{name} is faster than AR: {ratio}",
         "slower": f"{name} is slower than AR: {ratio}",
@@ -91,62 +87,6 @@ def all_or_some(summary: Summary, workloads: Container[str]) -> str:
     )
 
 
-def recommendation(summary: Summary, setting: Setting) -> str:
-    """The reader's question: which method to deploy."""
-    if summary.baseline is None:
-        return "The campaign has no autoregressive method, so nothing can be said about speedups."
-    rows = overall(summary, setting)
-    if not rows:
-        return "The campaign compares no drafting method on single requests."
-    best = rows[0]
-    if best.evidence is None:
-        reasons = ", ".join(f"{label(summary, row.method)}: {row.mark}" for row in rows)
-        return f"No method could be compared with AR ({reasons}). Stay with AR until the cells are measured."
-    sentence = verdict_sentence(summary, best)
-    advice = ADVICE[best.evidence.verdict].format(method=label(summary, best.method))
-    return f"{sentence} {_rivals(summary, rows)}{advice}{_better_known(summary, rows)}"
-
-
-def overview_sentence(best: Sequence[Comparison]) -> str:
-    """The best methods of several settings in one sentence, one for each setting."""
-    if not best:
-        return "The campaign compares no drafting method on single requests."
-    words = {
-        "faster": "faster than AR in {}",
-        "slower": "slower than AR in {}",
-        "cannot tell": "not to be told from AR in {}",
-        "within one session": "known within one session only in {}",
-    }
-    verdicts = [row.evidence.verdict for row in best if row.evidence]
-    parts = [words[verdict].format(verdicts.count(verdict)) for verdict in words if verdict in verdicts]
-    if len(verdicts) < len(best):
-        parts.append(f"without a number in {len(best) - len(verdicts)}")
-    where = f"Of {count(len(best), 'setting')} (model and TP size)"
-    said = f"{where} the fastest drafting method is {joined(parts)}."
-    caution = "within one session" in verdicts
-    return f"{said} {ADVICE['within one session']}" if caution else said
-
-
-def _rivals(summary: Summary, rows: Sequence[Comparison]) -> str:
-    """Methods whose intervals overlap the best one's."""
-    best = rows[0].evidence
-    if best is None or best.low is None:
-        return ""
-    names = [
-        label(summary, row.method)
-        for row in rows[1:]
-        if row.evidence and row.evidence.high is not None and row.evidence.high >= best.low
-    ]
-    return f"Its interval overlaps with that of {joined(names)}, so their order is open. " if names else ""
-
-
-def _better_known(summary: Summary, rows: Sequence[Comparison]) -> str:
-    """The best method that has an interval, where the best of all has none."""
-    known = [row for row in rows if row.evidence and row.evidence.low is not None]
-    is_told = not known or known[0] is rows[0]
-    return "" if is_told else f" Of the methods with an interval: {verdict_sentence(summary, known[0])}"
-
-
 def capitalised(text: str) -> str:
     """The text with its first letter large, the others as they are."""
     return text[:1].upper() + text[1:]
@@ -170,6 +110,9 @@ def load_sentence(summary: Summary, setting: Setting) -> str | None:
         if (row.model, row.tp, row.method) == (*setting, method) and row.workload in levels
     ]
     known = [(level, row.evidence) for level, row in sorted(found, key=_level) if row.evidence]
+    split = (
+        " AR ran on another machine of the same kind." if any(r.num_split_sessions for _, r in found) else ""
+    )
     if not known:
         return None
     parts = [f"{number(evidence.ratio)} at {level}" for level, evidence in known]
@@ -182,7 +125,7 @@ def load_sentence(summary: Summary, setting: Setting) -> str | None:
     }[last.verdict]
     return (
         f"The ratio of {label(summary, method)} to AR in total output speed is "
-        f"{', '.join(parts)} requests in flight; {end}."
+        f"{', '.join(parts)} requests in flight; {end}.{split}"
     )
 
 
@@ -201,7 +144,7 @@ def exactness_sentence(summary: Summary, setting: Setting) -> str | None:
         said = f"All {compared} compared outputs of the drafting methods equal AR’s token for token."
     else:
         kinds = (
-            (_total(drafting, "num_ties"), "at a tie within the number format’s resolution"),
+            (_total(drafting, "num_ties"), _tie_words(drafting)),
             (_total(drafting, "num_faults"), "by more than rounding, which is a fault"),
             (_total(drafting, "num_unmeasured"), "where the target’s logit gap was not measured"),
         )
@@ -218,6 +161,12 @@ def exactness_sentence(summary: Summary, setting: Setting) -> str | None:
         else " AR was not repeated, so there is no mismatch of its own to set beside it."
     )
     return said + beside
+
+
+def _tie_words(rows: Sequence[Exactness]) -> str:
+    gaps = [row.largest_tie_gap for row in rows if row.largest_tie_gap is not None]
+    widest = f", the two logits at most {significant(max(gaps), 2)} apart" if gaps else ""
+    return f"at a tie within the number format’s resolution{widest}"
 
 
 def _total(rows: Sequence[Exactness], field: str) -> int:

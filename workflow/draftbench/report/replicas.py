@@ -25,8 +25,8 @@ def replica_sentence(summary: Summary, name: str) -> str | None:
         return None
     return (
         f"{name} is a cost-scaled replica: it computes the small model’s function at the cost of another "
-        "shape. Its tokens and acceptance are the small model’s, and so are its texts; only its times are "
-        "those of the shape."
+        "shape. In exact arithmetic its tokens, and so its texts and its acceptance, are the small model’s; "
+        "rounding parts them at near ties. Its times are those of the shape."
     )
 
 

@@ -80,6 +80,7 @@ class Comparison(StrictModel):
     mark: Mark
     reason: str | None = Field(description="a sentence where there is a mark or a session is left out")
     num_excluded_sessions: int
+    num_split_sessions: int = Field(description="in which the two ran on different machines of the same kind")
 
 
 class AdaptiveGroup(StrictModel):
@@ -211,6 +212,7 @@ class Exactness(StrictModel):
     num_compared: int
     num_equal: int
     num_ties: int
+    largest_tie_gap: float | None = Field(description="between the logits of the two tokens of a tie")
     num_faults: int
     num_unmeasured: int
     first_position: int | None = Field(description="earliest differing token")
@@ -228,18 +230,20 @@ class TimeSpent(StrictModel):
     start_s: float = Field(description="from each service's start to its first result's")
     warmup_s: float
     measured_s: float = Field(description="from the first send to the last end, all results together")
-    audit_s: float = Field(description="audits of the baseline's outputs, where their time is stored")
+    audit_s: float | None = Field(
+        description="audits of the baseline's outputs; null: a result does not store how long its audit took"
+    )
 
     @property
     def rest_s(self) -> float:
         """Between cells: stops, staging, pauses, and audits whose time is not stored."""
-        return self.wall_s - self.start_s - self.warmup_s - self.measured_s - self.audit_s
+        return self.wall_s - self.start_s - self.warmup_s - self.measured_s - (self.audit_s or 0.0)
 
     @property
     def measured_share(self) -> float | None:
-        """Measured and audits, of the time without starts and warm-ups."""
+        """Measured and audits, of the time without starts and warm-ups; without `audit_s` it is more."""
         available_s = self.wall_s - self.start_s - self.warmup_s
-        return (self.measured_s + self.audit_s) / available_s if available_s > 0 else None
+        return (self.measured_s + (self.audit_s or 0.0)) / available_s if available_s > 0 else None
 
 
 class Counts(StrictModel):

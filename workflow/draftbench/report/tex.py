@@ -43,6 +43,7 @@ _BEYOND_ASCII = {
     "\u2264": r"$\leq$",
     "\u2212": r"$-$",
     "\u2020": r"\textdagger{}",
+    "\u2021": r"\textdaggerdbl{}",
     "\u2026": r"\ldots{}",
     "\u2013": r"\textendash{}",
     "\u2014": r"\textemdash{}",

@@ -30,8 +30,14 @@ def _of_boot(results: list[CellResult]) -> TimeSpent:
         start_s=sum(_start_s(members) for members in by_start.values()),
         warmup_s=sum(result.window_s[0] - result.start_s for result in results),
         measured_s=sum(result.window_s[1] - result.window_s[0] for result in results),
-        audit_s=sum((result.audit.duration_s or 0.0) for result in results if result.audit),
+        audit_s=_audit_s(results),
     )
+
+
+def _audit_s(results: list[CellResult]) -> float | None:
+    durations = [result.audit.duration_s for result in results if result.audit]
+    known = [duration for duration in durations if duration is not None]
+    return sum(known) if len(known) == len(durations) else None
 
 
 def _start_s(results: list[CellResult]) -> float:

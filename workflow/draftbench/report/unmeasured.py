@@ -14,7 +14,7 @@ def unmeasured_sentence(summary: Summary) -> str | None:
         labels = _unmeasured_labels(summary, setting)
         if labels:
             title = _title(summary, setting)
-            names.append(joined(labels) + (f" at {title}" if title else ""))
+            names.append(joined(labels) + (f" for {title}" if title else ""))
     return f"Not measured yet: {'; '.join(names)}." if names else None
 
 

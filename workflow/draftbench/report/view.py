@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftbench.report import best, precision, prose, rounds
+from draftbench.report import best, precision, prose, recommend, rounds
 from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.environment import main_facts
 from draftbench.report.measures import present
@@ -99,7 +99,7 @@ class View:
 
     def recommendation(self, setting: Setting) -> str:
         """Which method to deploy."""
-        return prose.recommendation(self.summary, setting)
+        return recommend.recommendation(self.summary, setting)
 
     def load_sentence(self, setting: Setting) -> str | None:
         """What is left of the gain under load."""
@@ -241,7 +241,7 @@ class View:
 
     def overview_sentence(self) -> str:
         """The fastest methods of all settings in one sentence."""
-        return prose.overview_sentence([row.single for row in self.best_rows()])
+        return recommend.overview_sentence([row.single for row in self.best_rows()])
 
     def tau_of(self, row: Comparison) -> float | None:
         """Emitted tokens per round of a method over the same workloads."""
@@ -254,11 +254,12 @@ class View:
         return comparison.evidence.ratio if comparison and comparison.evidence else None
 
     def equal_outputs(self, row: Comparison) -> str:
-        """`14 of 15` with what the others are."""
+        """`14 of 15` outputs of single requests, with what the others are."""
         rows = [
             exact
             for exact in self.summary.exactness
             if (exact.model, exact.tp, exact.method) == (row.model, row.tp, row.method)
+            and exact.kind == "single"
         ]
         compared = sum(exact.num_compared for exact in rows)
         if not compared:

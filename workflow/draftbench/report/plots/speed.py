@@ -10,7 +10,7 @@ from draftbench.report.plots.base import Plot, comparisons, drafting_methods, on
 from draftbench.report.prose import setting_name, together
 from draftbench.report.summary import Comparison, Kind, Summary
 
-DAGGER = "\u2020"
+DAGGER, DOUBLE_DAGGER = "\u2020", "\u2021"
 
 
 def headline(summary: Summary) -> Iterator[Plot]:
@@ -79,8 +79,10 @@ def _groups(
 
 
 def _marked(name: str, rows: Iterable[Comparison]) -> str:
-    """A name with a dagger where a session is left out."""
-    return name + (DAGGER if any(row.evidence and row.num_excluded_sessions for row in rows) else "")
+    """A name with a dagger where a session is left out, a double one where one spans two machines."""
+    known = [row for row in rows if row.evidence]
+    excluded = DAGGER if any(row.num_excluded_sessions for row in known) else ""
+    return name + excluded + (DOUBLE_DAGGER if any(row.num_split_sessions for row in known) else "")
 
 
 def _bar(look: Look, comparison: Comparison | None) -> Bar:
