@@ -9,6 +9,9 @@ from draftbench.campaign_file import read_campaign, read_mapping
 from draftbench.errors import DraftbenchError
 from draftbench.plan import Plan
 from draftbench.run import Run
+from draftbench.staging import room
+from draftbench.staging.place import campaign_root
+from draftbench.steps import Steps
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,6 +39,18 @@ def test_a_run_replaces_the_sessions_that_others_left(plan):
     assert not left.exists()
     run.end()
     assert not session.exists()
+
+
+def test_where_models_are_staged_is_settled_once_in_a_run(plan, tmp_path, monkeypatch):
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setattr(host, "TMPFS", tmp_path / "shm")
+    monkeypatch.setattr(room, "free_bytes", lambda _directory: 10**12)
+    monkeypatch.setattr(room, "available_memory_bytes", lambda: 10**12)
+    session = host.sessions_directory() / "own"
+    begun(plan, session)
+    monkeypatch.setattr(room, "available_memory_bytes", lambda: 0)
+    assert campaign_root(plan.campaign) != room.memory_directory()
+    assert campaign_root(Steps(session).campaign) == room.memory_directory()
 
 
 def test_a_session_elsewhere_is_refused_and_its_neighbours_are_left_alone(plan, tmp_path):

@@ -30,9 +30,14 @@ LIMIT_WORDS = ("total limit of", "the idle limit")
 
 
 def write_session(session: Path, plan: Plan) -> None:
-    """Leave the campaign and its specs for the steps of this run."""
+    """Leave the campaign and its specs for the steps of this run.
+
+    Where `auto` stages models is settled here: asked again, with servers and models in memory, it could be
+    another place, and a service that serves would be replaced by one that loads a copy from there.
+    """
     session.mkdir(parents=True, exist_ok=True)
-    write_json(session / CAMPAIGN_FILE, plan.campaign.model_dump(mode="json"))
+    settled = plan.campaign.model_copy(update={"staging_root": str(campaign_root(plan.campaign))})
+    write_json(session / CAMPAIGN_FILE, settled.model_dump(mode="json"))
     write_json(session / SPECS_FILE, plan.specs)
 
 
