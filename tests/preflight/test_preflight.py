@@ -17,6 +17,7 @@ from draftbench.errors import ConfigError
 from draftbench.preflight.checklist import Findings, listed, require_ready, run_checks, service_checks
 from draftbench.preflight.forecast import hours_note
 from draftbench.preflight.gpus import check_gpu_memory
+from draftbench.preflight.units import check_systemd
 
 VERSIONS = {"sglang": "0.5.17", "torch": "2.11.0", "transformers": "5.12.1"}
 FACTS = {"python": "3.12.1", "versions": VERSIONS, "plugins": ["ddtree"], "cuda": "13.0", "error": None}
@@ -231,6 +232,24 @@ def test_room_that_is_missing_is_found(machine: Host) -> None:
     huge = {"source": f"path:{machine.folder}/target", "scale_to": SHAPE, "size_bytes": 10**18}
     problems = machine.check(models={"m": {"target": huge, "drafter": huge}}).problems
     assert any("GiB of room for the models of campaign test" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("loginctl", "sentence"),
+    [(None, "expected loginctl to say whether this user lingers"), ("echo no", "got none, so that a logout")],
+)
+def test_a_users_manager_that_may_end_with_a_logout_is_found(
+    machine: Host, monkeypatch: pytest.MonkeyPatch, loginctl: str | None, sentence: str
+) -> None:
+    tools = machine.folder / "tools"
+    tools.mkdir()
+    for name, script in {"systemd-run": "true", "loginctl": loginctl}.items():
+        if script is not None:
+            (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))
+    with pytest.raises(ConfigError, match=sentence):
+        check_systemd(machine.campaign(supervisor={"kind": "systemd", "manager": "user"}))
 
 
 def test_the_forecast_counts_cells_starts_and_hours(machine: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,13 +34,14 @@ def check_systemd(campaign: Campaign) -> None:
 
 def _check_linger() -> None:
     """Without it the user's manager, and the campaign's server, end with the last login session."""
-    done = subprocess.run(
-        ["loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    command = ["loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(
+            f"supervisor.manager: expected loginctl to say whether this user lingers, got: {error}; "
+            "use manager system, or supervisor.kind process"
+        ) from None
     if done.stdout.strip() != "yes":
         raise ConfigError(
             "supervisor.manager: expected lingering for this user, got none, so that a logout would end the "
