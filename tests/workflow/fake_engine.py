@@ -1,10 +1,11 @@
 """A stand-in for `python -m draftbench.engine`: the same options and answers, no model, its life on record.
 
 Appends start, ready, request and stop events to $FAKE_EVENTS. Reads its behaviour, at every use, from the
-JSON object in $FAKE_BEHAVIOUR: `token_s` (pause before each chunk), `drifting` (in `ar`'s n-th start the
-pause is n times as long in answers of so many tokens), and by method (`ar`, `dflash`, `ddtree-b<budget>`) one
-of `exit` (ends at once), `out-of-memory`, `never-ready`, `fail` (answers 500), `fail-<n>` (only where n
-tokens are asked for), `lie` (names another model), `die` (ends in the middle of an answer).
+JSON object in $FAKE_BEHAVIOUR: `token_s` (pause before each chunk), `stop_s` (pause before it ends on
+SIGTERM), `drifting` (in `ar`'s n-th start the pause is n times as long in answers of so many tokens), and by
+method (`ar`, `dflash`, `ddtree-b<budget>`) one of `exit` (ends at once), `out-of-memory`, `never-ready`,
+`fail` (answers 500), `fail-<n>` (only where n tokens are asked for), `lie` (names another model), `die` (ends
+in the middle of an answer).
 """
 
 import argparse
@@ -153,6 +154,7 @@ def main():
 
     def stop(*_):
         record("stop")
+        time.sleep(behaviour().get("stop_s", 0))
         os._exit(0)
 
     signal.signal(signal.SIGTERM, stop)

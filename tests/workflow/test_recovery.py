@@ -35,12 +35,17 @@ def finish(process):
 
 def measuring(workspace):
     """Commands of this workspace that measure now."""
+    return stepping(workspace, b"scripts/measure.py")
+
+
+def stepping(workspace, script=b"scripts/"):
+    """Commands of this workspace that run a step now."""
     token = f"DRAFTBENCH_RUN_DIR={workspace.path}/run".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            is_measure = b"scripts/measure.py" in (entry / "cmdline").read_bytes()
-            if is_measure and token in (entry / "environ").read_bytes().split(b"\0"):
+            is_step = script in (entry / "cmdline").read_bytes()
+            if is_step and token in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(entry.name)
         except OSError:
             continue  # it ended in between
@@ -76,11 +81,35 @@ def test_after_kill_9_the_same_command_resumes_with_the_living_service(workspace
     assert workspace.pending() == {}
 
 
+def test_a_step_that_has_only_begun_dies_with_snakemake_too(workspace):
+    process = workspace.popen("--cores", "1", "report/bench.pdf")
+    wait_for(lambda: stepping(workspace, b"scripts/start.py"))
+    process.kill()
+    finish(process)
+    wait_for(lambda: not stepping(workspace), limit_s=10)
+    assert workspace.starts() == []
+
+
 def test_ctrl_c_stops_the_service_and_keeps_what_is_finished(workspace):
-    code, _ = interrupted_in_a_cell(workspace, signal.SIGINT, is_terminal=True)
+    code, text = interrupted_in_a_cell(workspace, signal.SIGINT, is_terminal=True)
     assert code == 1
+    assert "error: interrupted; the same command goes on" in text
+    assert "Traceback" not in text
     assert workspace.living_servers() == []
     assert workspace.pending()["measure"] == CELLS - 1
+
+
+def test_a_second_ctrl_c_does_not_keep_the_service_from_being_stopped(workspace):
+    process = workspace.popen("--cores", "1", "report/bench.pdf")
+    wait_for(lambda: workspace.events("request"))
+    workspace.behave(stop_s=1)
+    os.killpg(process.pid, signal.SIGINT)
+    wait_for(lambda: workspace.events("stop"))
+    os.killpg(process.pid, signal.SIGINT)
+    code, text = finish(process)
+    assert code == 1
+    assert "Traceback" not in text
+    assert workspace.living_servers() == []
 
 
 def test_an_interrupt_of_snakemake_alone_stops_the_service(workspace):

@@ -20,6 +20,7 @@ from draftbench.errors import DraftbenchError
 
 TMPFS = Path("/dev/shm")  # noqa: S108 - shared on purpose; what we make in it is ours alone
 PR_SET_PDEATHSIG = 1
+RUN_PID = "DRAFTBENCH_RUN_PID"  # of the Snakemake that a step belongs to
 START_TICKS_FIELD = 22
 
 
@@ -79,10 +80,13 @@ def start_ticks(pid: int) -> int | None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, also by `kill -9`."""
-    parent = os.getppid()
+    """Have the kernel kill this process when its parent ends, also by `kill -9`.
+
+    A parent that ended before, while this process still imported its libraries, is known by RUN_PID.
+    """
+    parent = int(os.environ.get(RUN_PID, os.getppid()))
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the request
+    if start_ticks(parent) is None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import shutil
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from draftbench import host
@@ -46,6 +48,7 @@ class Run:
             )
         self._held.enter_context(host.exclusive(host.host_lock_path(), "runs a campaign"))
         self._pid = os.getpid()
+        os.environ[host.RUN_PID] = str(self._pid)
         for old in sessions.glob("*"):
             shutil.rmtree(old)
         require_ready(self.plan.campaign, needs_services=needs_services, needs_tex=needs_tex)
@@ -60,8 +63,18 @@ class Run:
         if self._pid != os.getpid():
             return
         self._pid = None
-        with self._held:
+        with self._held, _deaf_to_interrupts():
             try:
                 ServiceKeeper(self.plan.campaign).end()
             finally:
                 shutil.rmtree(self.session, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """A second Ctrl-C would leave behind what the first is stopping; stopping has limits of its own."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

@@ -2,12 +2,15 @@
 
 import argparse
 import logging
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from draftbench import host
 from draftbench.errors import DraftbenchError
+
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def step_parser(description: str | None, *options: str) -> argparse.ArgumentParser:
@@ -36,4 +39,7 @@ def run_step(step: Callable[[], object]) -> int:
     except DraftbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("error: interrupted; the same command goes on where this one ended", file=sys.stderr)
+        return INTERRUPTED
     return 0
