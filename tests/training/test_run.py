@@ -73,8 +73,12 @@ def run(reference, folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def corpus(run):
+    """The corpora, made where an earlier run on eight devices had left its own."""
+    folder = Path(run.corpus_folder)
+    folder.mkdir()
+    (folder / "train-7.npz").write_bytes(b"of an earlier run")
     steps.generate_responses(run)
-    return Path(run.corpus_folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +99,10 @@ def test_conversations_grow_and_stay_within_the_context(corpus):
     num_responses = [int((text.is_response[1:] > text.is_response[:-1]).sum()) for text in texts]
     assert set(num_responses) == {1, 2}
     assert max(len(text.ids) for text in texts) <= 160
+
+
+def test_nothing_of_an_earlier_run_is_trained_on(corpus):
+    assert [path.name for path in corpus.glob("train-*")] == ["train-0.npz"]
 
 
 def test_both_temperatures_are_there(corpus):

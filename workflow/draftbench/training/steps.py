@@ -80,6 +80,8 @@ def _do_as_other(index: int, work: Work, run: TrainingRun, count: int, meeting: 
 
 def generate_responses(run: TrainingRun) -> None:
     """Write the training, held-out and natural corpora into the corpus folder."""
+    for share in Path(run.corpus_folder).glob("train-*.npz"):
+        share.unlink()  # an earlier run on more devices left more of them, and all are trained on
     on_every_device(_generate_share, run, num_processes(run))
 
 
