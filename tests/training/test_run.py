@@ -111,8 +111,9 @@ def test_both_temperatures_are_there(corpus):
 
 def test_tau_rises_with_training(run, log, tmp_path):
     at_once = run.training.model_copy(update={"num_steps": 1})  # its rate is still zero
+    (tmp_path / "log.jsonl").write_text("a line of an earlier run\n")
     steps.train_drafter(run.model_copy(update={"training": at_once, "drafter_folder": str(tmp_path)}))
-    untrained = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    (untrained,) = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
     assert log[-1]["tau_rounds"] > untrained["tau_rounds"] + 0.2
 
 

@@ -176,6 +176,8 @@ class RunLog:
         self.folder, self.model = folder, model
         self.is_writer = process_place()[0] == 0
         self.lines: list[dict[str, float]] = []
+        if self.is_writer:
+            (folder / "log.jsonl").unlink(missing_ok=True)  # of an earlier run
 
     def add(self, line: dict[str, float]) -> None:
         """Keep a line, log it, append it to `log.jsonl`."""
