@@ -38,6 +38,7 @@ LADDER_STREAMS = 8
 MEDIAN_LIMIT_MS, P99_LIMIT_MS = 0.2, 2.0
 LADDER_TOK_PER_S = (100, 200, 400, 800, 1600, 3200)
 LADDER_SECONDS = 2.0
+SERVER_LIMIT_S = 10
 CLIENT_LIMIT_S = 150
 IMPORT_LIMIT_S = 120
 
@@ -114,12 +115,12 @@ class Bench:
         port_file = Path(self._folder.name) / "port"
         command = [sys.executable, str(HERE / "client_overhead_server.py"), "--port-file", str(port_file)]
         self._server = subprocess.Popen(command)
-        os.sched_setaffinity(self._server.pid, {self._server_core})
-        for _ in range(100):
-            if port_file.exists() and port_file.read_text():
-                break
-            time.sleep(0.1)
-        self.base_url = f"http://127.0.0.1:{port_file.read_text()}"
+        try:
+            os.sched_setaffinity(self._server.pid, {self._server_core})
+            self.base_url = f"http://127.0.0.1:{_first_text(port_file)}"
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_error):
@@ -170,6 +171,16 @@ class Bench:
         if child.returncode or not lines:
             return f"the client failed: {noise.strip()[-300:]}"
         return json.loads(lines[-1])
+
+
+def _first_text(file):
+    """What a file holds once it is written."""
+    deadline_s = time.monotonic() + SERVER_LIMIT_S
+    while not (file.exists() and (text := file.read_text())):
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"expected the server to write {file} within {SERVER_LIMIT_S} s, it did not")
+        time.sleep(0.1)
+    return text
 
 
 def summarise(client, scenario, pairs):

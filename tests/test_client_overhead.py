@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from benchmarks import client_overhead as bench
 
 SCENARIO = bench.Scenario("known delay", 8, 50, 10, 3, 1)
@@ -76,3 +77,16 @@ def test_the_table_shows_what_a_client_does_not_keep_and_why_it_failed():
     table = bench.table([_errors(_seen(None), _seen(error="refused"))])
     assert "| guidellm-chat | known delay | 8 | 0.000 | 0.000 | n/a | n/a | 0.000 | 0.000 | 2 | 1 |" in table
     assert table.endswith("guidellm-chat, known delay: refused")
+
+
+def test_a_server_that_cannot_be_put_on_its_core_is_ended():
+    made = bench.Bench(server_core=4000, client_core=0, interpreters={}, is_realtime=False)
+    with pytest.raises(OSError, match="Invalid argument"), made:
+        pass
+    assert made._server.poll() is not None
+
+
+def test_a_server_that_starts_says_where():
+    with bench.Bench(server_core=0, client_core=0, interpreters={}, is_realtime=False) as made:
+        assert made.base_url.startswith("http://127.0.0.1:")
+    assert made._server.poll() is not None
