@@ -1,11 +1,16 @@
 """Rounds read off stored greedy texts are those of real decoding, linear and with trees."""
 
+import json
+
 import numpy as np
 import pytest
 import tiny
+import torch
 
+from draftbench.errors import ShapeError
 from draftbench.training.block_model import BlockModel
 from draftbench.training.decoding import decode_greedily, open_engine, pooled_tau
+from draftbench.training.drafter import Drafter
 from draftbench.training.evaluation import slot_accuracy, summarise, tree_emitted, tree_rounds
 from draftbench.training.heldout import Drafts, draft_everywhere, walk_rounds
 from draftbench.training.loss import LossSettings
@@ -92,3 +97,12 @@ def test_a_tree_of_every_token_emits_no_less_than_a_line(drafts):
     report = summarise(drafts, (2, 64))
     assert report["trees"]["64"] >= report["trees"]["2"] >= 1
     assert report["trees"]["64"] >= report["linear"]
+
+
+def test_a_checkpoint_that_reads_other_layers_is_refused(target, tmp_path):
+    tiny.make_drafter(target).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["dflash_config"]["target_layer_ids"] = [0, 2]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ShapeError, match=r"target_layer_ids: expected \[.*\], as trained here, got \[0, 2\]"):
+        Drafter.load(tmp_path, target.shape, torch.device("cpu"))

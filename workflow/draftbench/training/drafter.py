@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftbench.errors import ShapeError
 from draftbench.files import write_atomic, write_json
 from draftbench.training.attention import Mask, attend
 from draftbench.training.target import TargetShape, rotary_table, rotate
@@ -206,7 +207,11 @@ class Drafter(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, target: TargetShape, device: torch.device) -> "Drafter":
-        """Read a checkpoint as float32."""
+        """Read a checkpoint as float32.
+
+        Raises:
+            ShapeError: it reads other layers of the target than drafters that are trained here do.
+        """
         config = json.loads((folder / "config.json").read_text())
         shape = DrafterShape(
             target=target,
@@ -216,6 +221,12 @@ class Drafter(nn.Module):
             bos_token_id=config.get("bos_token_id"),
             eos_token_id=config.get("eos_token_id"),
         )
+        found = config["dflash_config"]["target_layer_ids"]
+        if found != list(shape.feature_layers):
+            raise ShapeError(
+                f"{folder}/config.json: target_layer_ids: expected {list(shape.feature_layers)}, as trained here, "
+                f"got {found}; try that drafter with the engine"
+            )
         drafter = cls(shape)
         drafter.load_state_dict(load_file(folder / "model.safetensors"))
         return drafter.to(device).float()
