@@ -55,6 +55,16 @@ def test_a_method_without_a_result_is_named_and_has_no_rows(summarised):
     assert "DDTree-8 &" not in render(summary, NO_FIGURES, TEMPLATES).replace("{}", "")
 
 
+def test_loads_that_nobody_ran_have_no_table_of_marks(summarised):
+    planned = list(cells(Campaign.model_validate(campaign_values(budgets=()))))
+    loads = frozenset(cell.name for cell in planned if cell.workload.startswith("concurrency"))
+    none = View(summarised(Shape(missing=loads), is_partial=True, budgets=()), NO_FIGURES)
+    some = loads - {"tp1-ar.concurrency-1"}
+    one = View(summarised(Shape(missing=some), is_partial=True, budgets=()), NO_FIGURES)
+    assert none.loads_of(("small", 1)) == []
+    assert len(one.loads_of(("small", 1))) == len(loads)
+
+
 def test_a_method_that_failed_everywhere_keeps_its_rows(summarised):
     planned = cells(Campaign.model_validate(campaign_values(budgets=(8,))))
     failures = {c.name: ("oom", "out of memory") for c in planned if c.service.method == "ddtree-b8"}

@@ -165,7 +165,7 @@ def exactness_sentence(summary: Summary, setting: Setting) -> str | None:
 
 def _tie_words(rows: Sequence[Exactness]) -> str:
     gaps = [row.largest_tie_gap for row in rows if row.largest_tie_gap is not None]
-    widest = f", the two logits at most {significant(max(gaps), 2)} apart" if gaps else ""
+    widest = f", the two logits at most {significant(max(gaps))} apart" if gaps else ""
     return f"at a tie within the number format’s resolution{widest}"
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from draftbench.report import best, precision, prose, recommend, rounds
+from draftbench.report.cells import NOT_RUN
 from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.environment import main_facts
 from draftbench.report.measures import present
@@ -330,8 +331,9 @@ class View:
         return list(found.items())
 
     def loads_of(self, setting: Setting) -> list[LoadPoint]:
-        """The concurrency workloads of a setting, method by method."""
-        return [row for row in self.summary.loads if (row.model, row.tp) == setting]
+        """The concurrency workloads of a setting, method by method; none where nothing of them was run."""
+        rows = [row for row in self.summary.loads if (row.model, row.tp) == setting]
+        return rows if any(row.mark != NOT_RUN for row in rows) else []
 
     def median_of(self, setting: Setting, method: str, workload: str, field: str) -> float | None:
         """Median over sessions of a cell's own median, such as `ttft_median_s`."""
