@@ -224,8 +224,8 @@ class Drafter(nn.Module):
         found = config["dflash_config"]["target_layer_ids"]
         if found != list(shape.feature_layers):
             raise ShapeError(
-                f"{folder}/config.json: target_layer_ids: expected {list(shape.feature_layers)}, as trained here, "
-                f"got {found}; try that drafter with the engine"
+                f"{folder}/config.json: target_layer_ids: expected {list(shape.feature_layers)}, as trained "
+                f"here, got {found}; try that drafter with the engine"
             )
         drafter = cls(shape)
         drafter.load_state_dict(load_file(folder / "model.safetensors"))
