@@ -128,21 +128,6 @@ def test_pooled_tau_is_a_ratio_of_sums_not_a_mean_of_ratios():
     assert definitions.pooled_tau([long, short]) == pytest.approx(2.08)
 
 
-def test_the_time_of_a_round_is_that_between_the_chunks_over_the_rounds():
-    one = make_record(times=(1.0, 1.3, 1.5), tokens=(1, 4, 2), num_rounds=2)
-    other = make_record(times=(5.0, 6.0), tokens=(1, 9), num_rounds=1)
-    assert definitions.pooled_round_s([one, other]) == pytest.approx(1.5 / 3)
-    assert definitions.pooled_step_s([one, other]) == pytest.approx(1.5 / 15)
-
-
-def test_the_time_of_a_round_is_unknown_where_the_first_chunk_held_a_round():
-    merged = make_record(times=(1.0, 1.5), tokens=(5, 2), num_rounds=2)
-    assert definitions.pooled_round_s([merged]) is None
-    assert definitions.pooled_round_s([make_record(num_rounds=None)]) is None
-    assert definitions.pooled_round_s([]) is None
-    assert definitions.pooled_step_s([make_record(times=(1.0,), tokens=(1,))]) is None
-
-
 def test_pooled_tau_of_autoregressive_requests_is_one():
     assert definitions.pooled_tau([make_record(tau=1.0), make_record(tau=1.0)]) == 1.0
     assert definitions.pooled_tau([make_record(tau=None)]) is None

@@ -54,13 +54,6 @@ DEFINITIONS: dict[str, str] = {
         "Tau: emitted tokens per round, (accepted + rounds) / rounds, the bonus token included, pooled "
         "over requests as a ratio of sums; autoregressive decoding has 1."
     ),
-    "round_s": (
-        "Round time: from the first to the last chunk with tokens, divided by the rounds, pooled over "
-        "requests as a ratio of sums; undefined where the first chunk held more than the prefill's token."
-    ),
-    "step_s": (
-        "Step time: the same of autoregressive decoding, a step for each token after the first chunk."
-    ),
     "accept_histogram": "Accept histogram: entry k counts the rounds that kept exactly k draft tokens.",
 }
 
@@ -218,30 +211,6 @@ def pooled_tau(records: Sequence[RequestRecord]) -> float | None:
         return 1.0 if records and all(record.tau == 1.0 for record in records) else None
     num_rounds = sum(record.num_rounds or 0 for record in counted)
     return tau(num_rounds, sum(record.num_accepted_tokens or 0 for record in counted))
-
-
-def pooled_round_s(records: Sequence[RequestRecord]) -> float | None:
-    """Time of one round while decoding, over several requests; None where it cannot be told."""
-    if not all(record.num_rounds and _has_lone_first_token(record) for record in records):
-        return None
-    num_rounds = sum(record.num_rounds or 0 for record in records)
-    return _decoding_s(records) / num_rounds if num_rounds else None
-
-
-def pooled_step_s(records: Sequence[RequestRecord]) -> float | None:
-    """Time of one step of autoregressive decoding, over several requests; None where it cannot be told."""
-    if not all(record.has_chunk_counts and record.chunks for record in records):
-        return None
-    num_steps = sum(chunk.num_tokens for record in records for chunk in record.chunks[1:])
-    return _decoding_s(records) / num_steps if num_steps else None
-
-
-def _has_lone_first_token(record: RequestRecord) -> bool:
-    return record.has_chunk_counts and bool(record.chunks) and record.chunks[0].num_tokens == 1
-
-
-def _decoding_s(records: Sequence[RequestRecord]) -> float:
-    return sum(record.chunks[-1].time_s - record.chunks[0].time_s for record in records)
 
 
 def pooled_histogram(records: Sequence[RequestRecord]) -> list[int]:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from draftbench.config import ConcurrencyWorkload
 from draftbench.definitions import (
     pooled_histogram,
-    pooled_round_s,
-    pooled_step_s,
     pooled_tau,
     request_tok_per_s,
     steady_tok_per_s,
@@ -16,6 +14,7 @@ from draftbench.records import RequestRecord
 from draftbench.report.cells import mark_of
 from draftbench.report.group import CellIndex, Setting
 from draftbench.report.measures import busy_s, output_tokens, present, total_or_none
+from draftbench.report.rounds import pooled_round_s, pooled_step_s
 from draftbench.report.summary import Acceptance, LoadPoint, RoundTime, TurnPoint
 from draftbench.stats.quantiles import median
 

@@ -1,10 +1,47 @@
 """What a round costs beside a step of the baseline, workload by workload."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftbench.records import RequestRecord
 from draftbench.report.summary import MethodInfo, RoundTime, Summary
 
 Setting = tuple[str, int]
+
+DEFINITIONS = {
+    "round_s": (
+        "Round time: from the first to the last chunk with tokens, divided by the rounds, pooled over "
+        "requests as a ratio of sums; undefined where the first chunk held more than the prefill's token."
+    ),
+    "step_s": (
+        "Step time: the same of autoregressive decoding, a step for each token after the first chunk."
+    ),
+}
+"""Not beside the client's own: how results are measured does not depend on them."""
+
+
+def pooled_round_s(records: Sequence[RequestRecord]) -> float | None:
+    """Time of one round while decoding, over several requests; None where it cannot be told."""
+    if not all(record.num_rounds and _has_lone_first_token(record) for record in records):
+        return None
+    num_rounds = sum(record.num_rounds or 0 for record in records)
+    return _decoding_s(records) / num_rounds if num_rounds else None
+
+
+def pooled_step_s(records: Sequence[RequestRecord]) -> float | None:
+    """Time of one step of autoregressive decoding, over several requests; None where it cannot be told."""
+    if not all(record.has_chunk_counts and record.chunks for record in records):
+        return None
+    num_steps = sum(chunk.num_tokens for record in records for chunk in record.chunks[1:])
+    return _decoding_s(records) / num_steps if num_steps else None
+
+
+def _has_lone_first_token(record: RequestRecord) -> bool:
+    return record.has_chunk_counts and bool(record.chunks) and record.chunks[0].num_tokens == 1
+
+
+def _decoding_s(records: Sequence[RequestRecord]) -> float:
+    return sum(record.chunks[-1].time_s - record.chunks[0].time_s for record in records)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from draftbench.config import Campaign, ConcurrencyWorkload, Source
 from draftbench.definitions import DEFINITIONS
 from draftbench.files import write_atomic
 from draftbench.records import CellResult
+from draftbench.report import rounds
 from draftbench.report.cells import cell_row, method_info
 from draftbench.report.compare import comparisons, comparisons_before_repetition
 from draftbench.report.environment import shared_and_different
@@ -98,7 +99,7 @@ def _summary(
         times=times_spent(results),
         environment=shared,
         environment_differences=different,
-        definitions=[[term, meaning] for term, meaning in DEFINITIONS.items()],
+        definitions=[[term, meaning] for term, meaning in (DEFINITIONS | rounds.DEFINITIONS).items()],
         stale_cells=loaded.stale_cells,
         unplanned_files=loaded.unplanned_files,
         first_started_at=min(result.started_at for result in results),
