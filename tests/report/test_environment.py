@@ -63,13 +63,17 @@ def test_settings_of_gpus_have_units_where_the_setup_names_them():
     ]
 
 
-def on_machine(boot, uuids=None):
-    """A result of one boot of a machine with these GPUs."""
+def with_environment(boot="b", **facts):
+    """A result of one boot of a machine with these facts in its environment."""
     campaign = Campaign.model_validate(campaign_values(budgets=()))
     result = make_result(campaign, next(iter(cells(campaign))), Shape())
-    environment = result.identity.environment | {"gpu_uuids": uuids}
+    environment = result.identity.environment | facts
     identity = result.identity.model_copy(update={"boot_id": boot, "environment": environment})
     return result.model_copy(update={"identity": identity})
+
+
+def on_machine(boot, uuids=None):
+    return with_environment(boot, gpu_uuids=uuids)
 
 
 def test_a_machine_is_known_by_its_gpus_and_without_any_by_its_boot():
@@ -85,15 +89,17 @@ def test_a_service_that_was_started_on_two_machines_stands_beside_both():
 
 
 def with_engine_packages(**versions):
-    """A result whose server had these packages."""
-    campaign = Campaign.model_validate(campaign_values(budgets=()))
-    result = make_result(campaign, next(iter(cells(campaign))), Shape())
-    environment = result.identity.environment | {"engine_packages": versions}
-    identity = result.identity.model_copy(update={"environment": environment})
-    return result.model_copy(update={"identity": identity})
+    return with_environment(engine_packages=versions)
 
 
 def test_a_plugin_that_only_trees_need_is_no_other_environment():
     plain = with_engine_packages(sglang="0.5.17", **{"sglang-ddtree": None})
     assert same_environment(plain, with_engine_packages(sglang="0.5.17", **{"sglang-ddtree": "0.1.0"}))
     assert not same_environment(plain, with_engine_packages(sglang="0.5.18", **{"sglang-ddtree": None}))
+
+
+def test_variables_that_steer_the_engine_are_compared_where_both_have_a_record():
+    with_p2p, without = (with_environment(engine_variables={"NCCL_P2P_DISABLE": flag}) for flag in "01")
+    assert same_environment(with_p2p, with_p2p)
+    assert not same_environment(with_p2p, without)
+    assert same_environment(with_environment(), without)

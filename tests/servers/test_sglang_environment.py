@@ -8,7 +8,7 @@ from tests.servers.fake_gpus import FakeGpus
 
 from draftbench.config import SglangEngine
 from draftbench.errors import ConfigError
-from draftbench.servers.sglang_environment import capture_sglang, probe
+from draftbench.servers.sglang_environment import capture_sglang, engine_variables, probe
 
 ENGINE = SglangEngine(kind="sglang", version="0.5.17", python=sys.executable)
 
@@ -38,9 +38,23 @@ def test_an_interpreter_that_fails_is_one_sentence(tmp_path: Path, last_words: s
         probe(ENGINE.model_copy(update={"python": str(broken)}), starts_cuda=False)
 
 
+def test_what_steers_the_engine_is_recorded_and_nothing_else() -> None:
+    environment = {
+        "NCCL_P2P_DISABLE": "1",
+        "SGLANG_DDTREE_KERNEL": "1",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "SGLANG_API_KEY": "secret",
+        "HOME": "/root",
+        "MY_CUDA_PATH": "/x",
+    }
+    assert engine_variables(environment) == {"NCCL_P2P_DISABLE": "1", "SGLANG_DDTREE_KERNEL": "1"}
+
+
 def test_the_gpus_of_a_service_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", FakeGpus(tmp_path).install().path)
-    facts = capture_sglang(ENGINE, 2)
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "0")
+    facts = capture_sglang(ENGINE.model_copy(update={"environment": {"NCCL_P2P_DISABLE": "1"}}), 2)
+    assert facts["engine_variables"]["NCCL_P2P_DISABLE"] == "1"
     assert facts["gpus"] == ["Fake 96 GB, 97887 MiB"] * 2
     assert facts["gpu_indices"] == [0, 1]
     assert facts["driver"] == "580.1"

@@ -15,6 +15,7 @@ DECISIVE_KEYS = (
     "python",
     "engine_packages",
     "engine_python",
+    "engine_variables",
     "kernel",
     "machine",
     "cpu",
@@ -59,9 +60,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def same_environment(one: CellResult, other: CellResult) -> bool:
     """Whether two results come from the same engine, packages and hardware.
 
-    A plugin that only some methods need may be missing, or of another release, for the other one.
+    A plugin that only some methods need may be missing, or of another release, for the other one. Variables
+    are compared where both have a record of them, which older results lack.
     """
-    return _fingerprint(one) == _fingerprint(other)
+    both_record = all("engine_variables" in result.identity.environment for result in (one, other))
+    keys = [key for key in DECISIVE_KEYS if key != "engine_variables" or both_record]
+    return _fingerprint(one, keys) == _fingerprint(other, keys)
 
 
 def same_machine(one: CellResult, other: CellResult) -> bool:
@@ -73,9 +77,9 @@ def _machine(result: CellResult) -> str:
     return canonical_json(result.identity.environment.get("gpu_uuids") or result.identity.boot_id)
 
 
-def _fingerprint(result: CellResult) -> str:
+def _fingerprint(result: CellResult, keys: Sequence[str]) -> str:
     identity = result.identity
-    decisive = {key: identity.environment[key] for key in DECISIVE_KEYS if key in identity.environment}
+    decisive = {key: identity.environment[key] for key in keys if key in identity.environment}
     if isinstance(installed := decisive.get("engine_packages"), Mapping):
         decisive["engine_packages"] = {k: v for k, v in installed.items() if k not in METHOD_PACKAGES}
     return canonical_json([identity.engine, identity.engine_version, decisive])

@@ -13,6 +13,8 @@ from draftbench.servers.units import Manager
 HOST = "127.0.0.1"
 # Set in every server's environment, inherited by its children: tells ours from others after any accident.
 MARKER = "DRAFTBENCH_SERVICE_TOKEN"
+# Names of the variables that steer CUDA and the libraries of an engine.
+ENGINE_VARIABLE = r"(CUDA|NCCL|NVSHMEM|SGLANG|TORCH|PYTORCH|TRITON|FLASHINFER)_\w+"
 
 
 @dataclass(frozen=True)

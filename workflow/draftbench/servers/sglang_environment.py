@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 from draftbench.config import SglangEngine
 from draftbench.errors import ConfigError
+from draftbench.servers.base import ENGINE_VARIABLE
 from draftbench.servers.gpu import choose_gpus, query, read_gpus
 
 PROBE_LIMIT_S = 180.0
@@ -46,6 +49,8 @@ except Exception as error:
 PRINT_PROGRAM = """
 print(json.dumps(facts))
 """
+# Which GPUs are seen is recorded by their UUIDs, which say more; what opens a door is recorded nowhere.
+UNRECORDED = re.compile(r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|\w*(KEY|TOKEN|SECRET|PASSWORD)\w*")
 # What of a GPU's settings can change a measurement.
 SETTINGS = ("persistence_mode", "power.limit", "ecc.mode.current", "compute_mode", "clocks.max.sm")
 
@@ -92,12 +97,13 @@ def _fault(engine: SglangEngine, got: str) -> ConfigError:
 
 
 def capture_sglang(engine: SglangEngine, num_gpus: int) -> dict[str, Any]:
-    """SGLang's packages, and the GPUs that a service uses: names, driver, settings, how they are connected.
+    """SGLang's packages and variables, and a service's GPUs: names, driver, settings, how they are connected.
 
     Raises:
         DraftbenchError: the interpreter or `nvidia-smi` does not answer.
     """
-    gpus = choose_gpus(read_gpus(), num_gpus, os.environ | engine.environment)
+    environment = os.environ | engine.environment
+    gpus = choose_gpus(read_gpus(), num_gpus, environment)
     indices = {str(gpu.index) for gpu in gpus}
     rows = [
         row for row in query(f"--query-gpu=index,driver_version,{','.join(SETTINGS)}") if row[0] in indices
@@ -106,12 +112,22 @@ def capture_sglang(engine: SglangEngine, num_gpus: int) -> dict[str, Any]:
     return {
         "engine_packages": facts["versions"],
         "engine_python": facts["python"],
+        "engine_variables": engine_variables(environment),
         "gpus": [f"{gpu.name}, {gpu.total_mib} MiB" for gpu in gpus],
         "gpu_indices": [gpu.index for gpu in gpus],
         "gpu_uuids": [gpu.uuid for gpu in gpus],
         "driver": rows[0][1] if rows else None,
         "gpu_settings": [dict(zip(SETTINGS, row[2:], strict=True)) for row in rows],
         "gpu_topology": _topology() if num_gpus > 1 else None,
+    }
+
+
+def engine_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those variables of a service's environment that steer CUDA and the engine's libraries."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if re.fullmatch(ENGINE_VARIABLE, name) and not UNRECORDED.fullmatch(name)
     }
 
 

@@ -17,7 +17,7 @@ from draftbench import host
 from draftbench.errors import ServerError
 from draftbench.files import write_atomic
 from draftbench.servers import proc
-from draftbench.servers.base import MARKER, ServiceHandle, ServiceSpec, Spawned
+from draftbench.servers.base import ENGINE_VARIABLE, MARKER, ServiceHandle, ServiceSpec, Spawned
 from draftbench.servers.units import Manager, UnitManager, UnitState
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ KILL_LIMIT_S = 15.0
 # what is passed to it can be read by every user, so nothing else goes along.
 INHERITED = re.compile(
     r"^(PATH|HOME|LANG|LC_ALL|TMPDIR|VIRTUAL_ENV|PYTHON(PATH|HOME)|LD_LIBRARY_PATH"
-    r"|HF_(HOME|HUB_CACHE)|XDG_CACHE_HOME|(CUDA|NCCL|SGLANG|TORCH|TRITON|FLASHINFER)_\w+|DRAFTBENCH_\w+)$"
+    rf"|HF_(HOME|HUB_CACHE)|XDG_CACHE_HOME|{ENGINE_VARIABLE}|DRAFTBENCH_\w+)$"
 )
 RESULTS = {
     "exit-code": "it exited with status {status}",
