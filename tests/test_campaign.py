@@ -61,6 +61,7 @@ def refusal(values):
             "pypi:<name>==<version>, hf:<repo>@<revision> or path:<directory>, got 'github:x'",
         ),
         ("methods.ddtree-b8.budget", 0, "a number greater than or equal to 1, got 0"),
+        ("methods.ddtree-b8.budget", 2000, "a number less than or equal to 1024, got 2000"),
         ("methods.ddtree-b8.budget", DELETE, "the number of tree nodes, at least 1, for algorithm ddtree"),
         ("methods.ar.budget", 3, "no budget for algorithm ar, which has no tree, got 3"),
         ("methods.ar.algorithm", "eagle", "'ar', 'dflash' or 'ddtree', got 'eagle'"),

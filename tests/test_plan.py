@@ -132,5 +132,11 @@ def test_a_damaged_result_has_no_spec(tmp_path, text):
     assert stored_spec(path) is None
 
 
+def test_a_campaign_without_a_cell_is_refused(root):
+    only = {name: {"methods": []} for name in campaign()["workloads"]}
+    with pytest.raises(ConfigError, match=r"^only: expected at least one cell of the campaign, got none;"):
+        plan(root, only=only).cells  # noqa: B018
+
+
 def test_a_missing_result_has_no_spec(tmp_path):
     assert stored_spec(tmp_path / "result.json") is None

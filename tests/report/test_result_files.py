@@ -52,6 +52,16 @@ def test_a_result_of_another_spec_is_refused_by_name(small):
         load_results(campaign_json, specs_json, results)
 
 
+def test_a_partial_report_leaves_out_results_of_another_spec_and_names_them(small):
+    campaign_json, specs_json, results = small()
+    specs = json.loads(specs_json.read_text())
+    specs["tp1-ddtree-b8.long"]["seed"] = 8
+    specs_json.write_text(json.dumps(specs))
+    loaded = load_results(campaign_json, specs_json, results, is_partial=True)
+    assert [cell.plan.name for cell in loaded.cells if cell.result is None] == ["tp1-ddtree-b8.long"]
+    assert loaded.unplanned_files == ["tp1-ddtree-b8.long.json"]
+
+
 def test_results_of_other_client_code_are_used_and_named(small, caplog):
     paths = small(Shape(client_sha256={"tp1-ar.long": "a" * 64}))
     with caplog.at_level(logging.WARNING):

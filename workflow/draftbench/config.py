@@ -19,6 +19,7 @@ Name = Annotated[
     str, Field(pattern=NAME, json_schema_extra={"expected": "lower-case words joined by hyphens"})
 ]
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
+TreeBudget = Annotated[int, Field(ge=1, le=1024, strict=True)]
 PositiveSeconds = Annotated[float, Field(gt=0, strict=True)]
 
 
@@ -113,7 +114,7 @@ class Method(Section):
     """How tokens are drafted."""
 
     algorithm: Literal["ar", "dflash", "ddtree"]
-    budget: PositiveInt | None = Field(default=None, description="tree nodes, root not counted; ddtree only")
+    budget: TreeBudget | None = Field(default=None, description="tree nodes, root not counted; ddtree only")
     block_size: PositiveInt = 16
 
     @model_validator(mode="after")

@@ -37,7 +37,13 @@ class Plan:
     @cached_property
     def cells(self) -> dict[str, Cell]:
         """Every cell that the campaign may come to by its name, in the file's order."""
-        return {cell.name: cell for cell in cells(self.campaign)}
+        found = {cell.name: cell for cell in cells(self.campaign)}
+        if not found:
+            raise ConfigError(
+                "only: expected at least one cell of the campaign, got none; leave some workload a method, a "
+                "model, a TP size and a session, see config/README.md"
+            )
+        return found
 
     @cached_property
     def services(self) -> dict[str, Service]:

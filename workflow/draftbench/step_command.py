@@ -24,18 +24,26 @@ def step_parser(description: str | None, *options: str) -> argparse.ArgumentPars
 
 
 def run_step(step: Callable[[], object]) -> int:
-    """Run a step with its log on stderr; returns the exit code.
+    """Run a step that measures, with its log on stderr; returns the exit code.
 
-    The command dies with Snakemake, also by `kill -9`. Should one live on all the same, the next refuses to
-    run beside it.
+    Should one live on though its run has ended, the next refuses to run beside it.
     """
-    host.die_with_parent()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    try:
+
+    def alone() -> None:
         with host.exclusive(host.run_directory() / "step.lock", "runs a step"):
             step()
+
+    return run_command(alone)
+
+
+def run_command(step: Callable[[], object]) -> int:
+    """Run something that dies with Snakemake, also by `kill -9`; returns the exit code."""
+    host.die_with_parent()
+    try:
+        step()
     except DraftbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from draftbench.errors import DraftbenchError
+from draftbench.step_command import run_command
 
 
 def path_parser(description: str | None, *options: str) -> argparse.ArgumentParser:
@@ -22,9 +22,4 @@ def path_parser(description: str | None, *options: str) -> argparse.ArgumentPars
 def run(step: Callable[[], object]) -> int:
     """Run a step; returns the exit code. Unlike a measuring step it may run beside others."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    try:
-        step()
-    except DraftbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_command(step)

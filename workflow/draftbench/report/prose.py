@@ -189,9 +189,10 @@ def coverage_sentence(summary: Summary) -> str:
             (counts.num_missing_cells, "not run"),
         )
         listed = ", ".join(f"{num} {how}" for num, how in kinds if num)
+        verb = "is" if counts.num_cells - counts.num_ok_cells == 1 else "are"
         said = (
-            f"{counts.num_ok_cells} of {counts.num_cells} cells are complete; without a number are {listed}. "
-            f"{counts.num_ok} of {counts.num_attempted} requests are ok."
+            f"{counts.num_ok_cells} of {counts.num_cells} cells are complete; without a number {verb} "
+            f"{listed}. {counts.num_ok} of {counts.num_attempted} requests are ok."
         )
     return f"{said} {doubts_sentence(summary)}".strip()
 

@@ -6,6 +6,7 @@ only up to the session that was enough.
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,9 @@ def load_results(
     campaign = load_campaign(read_json(campaign_json), campaign_json)
     specs = read_json(specs_json)
     found, adaptive = _due(campaign, [load_cell(cell, results) for cell in cells(campaign)], specs)
-    _refuse_other_specs(found, specs, results)
+    if not is_partial:
+        _refuse_other_specs(found, specs, results)
+    found = [cell if is_current(cell, specs) else replace(cell, result=None) for cell in found]
     missing = [cell.plan.name for cell in found if cell.result is None]
     if missing and not is_partial:
         raise ReportError(
@@ -97,7 +100,7 @@ def _stale_cells(found: Sequence[LoadedCell], client_sha256: str | None) -> list
 
 
 def _unplanned_files(campaign: Campaign, found: Sequence[LoadedCell], results: Path) -> list[str]:
-    used = {f"{cell.plan.name}.json" for cell in found} | {GAPS_FILE}
+    used = {f"{cell.plan.name}.json" for cell in found if cell.result is not None} | {GAPS_FILE}
     # A service that does not start leaves a reason beside all its cells, also those that were not due yet.
     used |= {f"{cell.name}{FAILURE_SUFFIX}" for cell in cells(campaign)}
     names = (path.name for path in results.glob("*.json"))
