@@ -213,16 +213,16 @@ class View:
     def spread_title(self, rows: Sequence[Comparison]) -> str:
         """Heading of the column that `spread` fills."""
         has_interval = any(row.evidence and row.evidence.low is not None for row in rows)
-        return "95\u00a0% interval" if has_interval else "Single prompts (no interval)"
+        return "95\u00a0% interval" if has_interval else "Interval"
 
     def spread(self, row: Comparison) -> str:
-        """Interval, or range of the prompts within one session."""
+        """Interval; without one the range of the prompts within the session, which is none."""
         evidence = row.evidence
         if evidence is None:
             return DASH
         if evidence.low is not None:
             return f"{number(evidence.low)} to {number(evidence.high)}"
-        return f"{number(min(evidence.per_unit))} to {number(max(evidence.per_unit))}"
+        return f"none; {evidence.unit}s {number(min(evidence.per_unit))} to {number(max(evidence.per_unit))}"
 
     def best_rows(self) -> list[best.Best]:
         """The fastest method of every setting that compares any."""
