@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from draftbench.report.plots.base import Setting, comparisons
+from draftbench.report.plots.base import comparisons
 from draftbench.report.prose import overall
-from draftbench.report.summary import Comparison, Summary
+from draftbench.report.summary import Comparison, Setting, Summary
 from draftbench.report.tex import DASH, number
 
 

@@ -138,7 +138,8 @@ def shared_and_different(
 
     A service that was started more than once, for some of its cells each time, can have several values.
     """
-    starts = [(result.service, _facts(result)) for result in results]
+    by_start = {(result.service, *_start(result)): result for result in results}
+    starts = [(result.service, _facts(result)) for result in by_start.values()]
     keys = sorted(set().union(*(facts for _, facts in starts)))
     shared, different = [], []
     for key in keys:
@@ -150,6 +151,12 @@ def shared_and_different(
         else:
             different += [[key, value, ", ".join(names)] for value, names in services.items()]
     return shared, different
+
+
+def _start(result: CellResult) -> tuple[str, int, int]:
+    """What tells the process that served it from all others."""
+    identity = result.identity
+    return identity.boot_id, identity.pid, identity.pid_start_ticks
 
 
 def _facts(result: CellResult) -> dict[str, str]:

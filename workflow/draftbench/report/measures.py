@@ -1,11 +1,12 @@
 """Totals of a cell, built on the definitions; undefined is carried on as null."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from draftbench import definitions
 from draftbench.records import CellResult, RequestRecord
+from draftbench.report.summary import CellRow
 
 Value = TypeVar("Value")
 
@@ -50,6 +51,13 @@ def busy_s(result: CellResult, *, is_concurrent: bool) -> float:
         return sum(request.e2e_s or 0.0 for request in result.requests)
     speed = definitions.total_tok_per_s(result.requests)
     return output_tokens(result) / speed if speed else 0.0
+
+
+def pooled_tok_per_s(rows: Sequence[CellRow]) -> float | None:
+    """Tokens a second of several cells together: a ratio of totals; None without a cell that has them."""
+    whole = [(row.output_tokens, row.tok_per_s) for row in rows if row.output_tokens and row.tok_per_s]
+    seconds = sum(tokens / speed for tokens, speed in whole)
+    return sum(tokens for tokens, _ in whole) / seconds if whole else None
 
 
 def cell_tok_per_s(result: CellResult, *, is_concurrent: bool) -> float | None:

@@ -1,9 +1,18 @@
 """What stands below a figure or above a table of comparisons: n, and the meaning of its signs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from draftbench.report.summary import Comparison, Evidence
 from draftbench.report.tex import count
+
+EXCLUDED, SPLIT = "\u2020", "\u2021"
+
+
+def signs(rows: Iterable[Comparison]) -> str:
+    """What stands behind a name or number: a session is left out, or spans two machines."""
+    listed = list(rows)
+    excluded = EXCLUDED if any(row.num_excluded_sessions for row in listed) else ""
+    return excluded + (SPLIT if any(row.num_split_sessions for row in listed) else "")
 
 
 def figure_note(rows: Sequence[Comparison]) -> str:
@@ -29,10 +38,11 @@ def _note(rows: Sequence[Comparison], each: str, interval: str, further: Sequenc
     if any(evidence.low is None for evidence in known):
         notes.append("One session has no interval.")
     notes += further
-    if any(row.num_excluded_sessions for row in rows):
-        notes.append("\u2020: fewer sessions than planned, the others failed or were not run.")
-    if any(row.num_split_sessions for row in rows):
-        notes.append("\u2021: in a session AR ran on another machine of the same kind.")
+    found = signs(rows)
+    if EXCLUDED in found:
+        notes.append(f"{EXCLUDED}: fewer sessions than planned, the others failed or were not run.")
+    if SPLIT in found:
+        notes.append(f"{SPLIT}: in a session AR ran on another machine of the same kind.")
     if any(row.mark for row in rows):
         notes.append("Words in red: no number, see the appendix.")
     return " ".join(notes)

@@ -136,7 +136,7 @@ def _count(group: OutputGroup, pairs: Sequence[OutputPair], gaps: Gaps) -> Exact
     positions = [pair.divergence.position for pair in pairs if pair.divergence is not None]
     parted = [gaps.get(pair.key) for pair in pairs if pair.divergence is not None]
     kinds = [classify(gap) for gap in parted]
-    tie_gaps = [gap.gap for gap in parted if gap is not None and classify(gap) == "tie"]
+    tie_gaps = [gap.gap for gap, kind in zip(parted, kinds, strict=True) if gap is not None and kind == "tie"]
     return Exactness(
         model=group.setting.model,
         tp=group.setting.tp,

@@ -4,12 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from draftbench.config import ConcurrencyWorkload
-from draftbench.definitions import (
-    pooled_histogram,
-    pooled_tau,
-    request_tok_per_s,
-    steady_tok_per_s,
-)
+from draftbench.definitions import pooled_histogram, pooled_tau, request_tok_per_s, steady_tok_per_s
 from draftbench.records import RequestRecord
 from draftbench.report.cells import mark_of
 from draftbench.report.group import CellIndex, Setting

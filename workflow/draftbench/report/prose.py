@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Container, Sequence
 
 from draftbench.report.notes import sizes
-from draftbench.report.summary import Acceptance, Comparison, Evidence, Exactness, Summary
+from draftbench.report.summary import Acceptance, Comparison, Evidence, Exactness, Setting, Summary
 from draftbench.report.tex import count, number, percent, significant
-
-Setting = tuple[str, int]
 
 
 def setting_name(summary: Summary, setting: Setting) -> str:
@@ -19,6 +17,11 @@ def setting_name(summary: Summary, setting: Setting) -> str:
     parts = [model] if len(summary.models) > 1 else []
     parts += [f"TP\u00a0{tp}"] if len(summary.tps) > 1 else []
     return "".join(f", {part}" for part in parts)
+
+
+def setting_title(summary: Summary, setting: Setting) -> str:
+    """The same as a heading."""
+    return setting_name(summary, setting).removeprefix(", ")
 
 
 def label(summary: Summary, method: str) -> str:
@@ -110,11 +113,10 @@ def load_sentence(summary: Summary, setting: Setting) -> str | None:
         if (row.model, row.tp, row.method) == (*setting, method) and row.workload in levels
     ]
     known = [(level, row.evidence) for level, row in sorted(found, key=_level) if row.evidence]
-    split = (
-        " AR ran on another machine of the same kind." if any(r.num_split_sessions for _, r in found) else ""
-    )
     if not known:
         return None
+    is_split = any(row.num_split_sessions for _, row in found)
+    split = " AR ran on another machine of the same kind." if is_split else ""
     parts = [f"{number(evidence.ratio)} at {level}" for level, evidence in known]
     _, last = known[-1]
     end = {

@@ -2,16 +2,9 @@
 
 from collections.abc import Sequence
 
-from draftbench.report.prose import (
-    Setting,
-    joined,
-    label,
-    overall,
-    ratio_words,
-    verdict_sentence,
-)
+from draftbench.report.prose import joined, label, overall, ratio_words, verdict_sentence
 from draftbench.report.repetition import before_repetition, repeats_much
-from draftbench.report.summary import Comparison, Evidence, Summary
+from draftbench.report.summary import Comparison, Evidence, Setting, Summary
 from draftbench.report.tex import count
 
 ADVICE = {
@@ -45,13 +38,11 @@ def _advice(summary: Summary, setting: Setting, best: Comparison, evidence: Evid
     """What follows; a gain that is not there before outputs repeat themselves is none to deploy for."""
     before = before_repetition(summary, setting, best.method, None)
     is_judged = evidence.verdict == "faster" and repeats_much(summary, setting)
+    advice = ADVICE[evidence.verdict].format(method=label(summary, best.method))
     if not is_judged or before is None or before.evidence is None:
-        return ADVICE[evidence.verdict].format(method=label(summary, best.method))
+        return advice
     if before.evidence.verdict == "faster":
-        return (
-            f"So it is before its or AR’s output first repeats itself: {ratio_words(before)}. Deploy "
-            f"{label(summary, best.method)} for single requests."
-        )
+        return f"So it is before its or AR’s output first repeats itself: {ratio_words(before)}. {advice}"
     return (
         f"Before its or AR’s output first repeats itself that does not hold: {ratio_words(before)}. Deploy "
         "it only where outputs repeat themselves as much as these."

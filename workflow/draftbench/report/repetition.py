@@ -6,8 +6,8 @@ would give.
 
 from collections.abc import Sequence
 
-from draftbench.report.prose import Setting, joined, label, ratio_words, together
-from draftbench.report.summary import CellRow, Comparison, Summary
+from draftbench.report.prose import joined, label, ratio_words, together
+from draftbench.report.summary import CellRow, Comparison, Setting, Summary
 from draftbench.report.tex import number, percent
 
 MUCH_REPETITION = 0.2

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftbench.records import RequestRecord
-from draftbench.report.summary import MethodInfo, RoundTime, Summary
-
-Setting = tuple[str, int]
+from draftbench.report.summary import MethodInfo, RoundTime, Setting, Summary
 
 DEFINITIONS = {
     "round_s": (

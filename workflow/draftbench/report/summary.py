@@ -12,6 +12,8 @@ from draftbench.records import StrictModel
 
 Kind = Literal["single", "agentic", "concurrency"]
 Mark = str | None
+Setting = tuple[str, int]
+"""Model and TP size: where methods are compared with each other."""
 State = Literal["reached", "limit", "unfinished"]
 
 

@@ -1,19 +1,19 @@
 """What of a campaign nothing has been run of yet: a partial report names it once and shows no rows for it."""
 
-from draftbench.report.plots.base import Setting, methods_of, settings
-from draftbench.report.prose import joined, setting_name
-from draftbench.report.summary import Summary
+from draftbench.report.plots.base import methods_of, settings
+from draftbench.report.prose import joined, setting_title
+from draftbench.report.summary import Setting, Summary
 
 
 def unmeasured_sentence(summary: Summary) -> str | None:
     """Settings without a result, and methods without one at the others; None where there are none."""
     measured = settings(summary)
     planned = dict.fromkeys((row.model, row.tp) for row in summary.cells)
-    names = [_title(summary, setting) for setting in planned if setting not in measured]
+    names = [setting_title(summary, setting) for setting in planned if setting not in measured]
     for setting in measured:
         labels = _unmeasured_labels(summary, setting)
         if labels:
-            title = _title(summary, setting)
+            title = setting_title(summary, setting)
             names.append(joined(labels) + (f" for {title}" if title else ""))
     return f"Not measured yet: {'; '.join(names)}." if names else None
 
@@ -23,7 +23,3 @@ def _unmeasured_labels(summary: Summary, setting: Setting) -> list[str]:
     measured = methods_of(summary, setting)
     missing = [method for method in summary.methods if method.name in planned and method not in measured]
     return [method.label for method in missing]
-
-
-def _title(summary: Summary, setting: Setting) -> str:
-    return setting_name(summary, setting).removeprefix(", ")

@@ -6,8 +6,8 @@ from draftbench.report import best, precision, prose, recommend, rounds
 from draftbench.report.cells import NOT_RUN
 from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.environment import main_facts
-from draftbench.report.measures import present
-from draftbench.report.notes import table_note
+from draftbench.report.measures import pooled_tok_per_s, present
+from draftbench.report.notes import signs, table_note
 from draftbench.report.plots.base import methods_of, settings
 from draftbench.report.repetition import (
     before_repetition,
@@ -27,14 +27,13 @@ from draftbench.report.summary import (
     LoadPoint,
     MethodInfo,
     ModelInfo,
+    Setting,
     Summary,
     TurnPoint,
 )
 from draftbench.report.tex import DASH, Raw, count, number, significant, tex
 from draftbench.report.unmeasured import unmeasured_sentence
 from draftbench.stats.quantiles import median
-
-Setting = tuple[str, int]
 
 
 class View:
@@ -68,7 +67,7 @@ class View:
 
     def setting_title(self, setting: Setting) -> str:
         """The same as a heading."""
-        return self.setting_name(setting).removeprefix(", ")
+        return prose.setting_title(self.summary, setting)
 
     def unmeasured_sentence(self) -> str | None:
         """Which settings and methods stand nowhere else, because nothing of them has been run."""
@@ -135,11 +134,6 @@ class View:
         """The comparison over the tokens before repetition."""
         return before_repetition(self.summary, setting, method, workload)
 
-    def ratio_before_repetition(self, row: Comparison) -> float | None:
-        """The speedup over these tokens."""
-        found = self.before_repetition((row.model, row.tp), row.method, row.workload)
-        return found.evidence.ratio if found and found.evidence else None
-
     def coverage_sentence(self) -> str:
         """How much of the campaign is behind the numbers."""
         return prose.coverage_sentence(self.summary)
@@ -180,9 +174,13 @@ class View:
         """Where the best budget lies."""
         return prose.budget_sentence(self.summary, setting)
 
-    def together(self, rows: Sequence[Comparison]) -> str:
-        """What comparisons over several workloads cover."""
+    def together(self, rows: Sequence[Comparison | Acceptance]) -> str:
+        """What rows over several workloads cover."""
         return prose.together(self.summary, rows)
+
+    def signs(self, row: Comparison) -> str:
+        """The signs behind its number."""
+        return signs([row])
 
     def table_note(self, rows: Sequence[Comparison]) -> str:
         """What a table of these comparisons shows, and n."""
@@ -284,10 +282,8 @@ class View:
     def speed_cell(self, setting: Setting, method: str, workload: str) -> Raw:
         """Output speed of a method over the sessions of a workload, or the first mark."""
         rows = self.cells_of(setting, method, workload)
-        whole = [row for row in rows if row.tok_per_s and row.output_tokens]
-        if whole:
-            seconds = sum((row.output_tokens or 0) / (row.tok_per_s or 1.0) for row in whole)
-            speed = sum(row.output_tokens or 0 for row in whole) / seconds
+        speed = pooled_tok_per_s(rows)
+        if speed is not None:
             return Raw(tex(significant(speed)) + self.doubt_sign(setting, method, workload))
         mark = next((row.mark for row in rows if row.mark), None)
         return Raw(f"\\failed{{{tex(mark)}}}" if mark else f"\\textcolor{{quiet}}{{{tex(DASH)}}}")

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from draftbench.report.charts import Bar, Line, Panel, grouped_bars, key, line_panels
 from draftbench.report.look import Look, looks
-from draftbench.report.plots.base import Plot, Setting, comparisons, drafting_methods, only, settings
+from draftbench.report.plots.base import Plot, comparisons, drafting_methods, only, settings
 from draftbench.report.prose import capitalised, setting_name, together
-from draftbench.report.summary import Acceptance, Comparison, MethodInfo, Summary
+from draftbench.report.summary import Acceptance, Comparison, MethodInfo, Setting, Summary
 
 
 def budget_curve(summary: Summary) -> Iterator[Plot]:

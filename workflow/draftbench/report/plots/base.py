@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftbench.report.look import Look
-from draftbench.report.summary import Comparison, MethodInfo, Summary
-
-Setting = tuple[str, int]
+from draftbench.report.summary import Comparison, MethodInfo, Setting, Summary
 
 
 @dataclass(frozen=True)

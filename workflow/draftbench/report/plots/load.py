@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from draftbench.report.charts import Line, Panel, key, line_panels
 from draftbench.report.look import Look, looks
+from draftbench.report.measures import pooled_tok_per_s
 from draftbench.report.plots.base import Plot, only, settings
 from draftbench.report.prose import all_or_some, capitalised, setting_name
 from draftbench.report.summary import CellRow, LoadPoint, Summary
@@ -152,10 +153,9 @@ def _speeds(summary: Summary, model: str, workloads: Sequence[str]) -> dict[Plac
     for row in summary.cells:
         if row.model == model and row.workload in workloads and row.tok_per_s and row.output_tokens:
             by_session[row.method, row.tp, row.session].append(row)
-    totals: defaultdict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    by_place: defaultdict[Place, list[CellRow]] = defaultdict(list)
     for (method, tp, _), rows in by_session.items():
         if len(rows) == len(workloads):
-            tokens, seconds = totals[method, tp]
-            added_s = sum((row.output_tokens or 0) / (row.tok_per_s or 1.0) for row in rows)
-            totals[method, tp] = [tokens + sum(row.output_tokens or 0 for row in rows), seconds + added_s]
-    return {place: tokens / seconds for place, (tokens, seconds) in totals.items()}
+            by_place[method, tp] += rows
+    speeds = {place: pooled_tok_per_s(rows) for place, rows in by_place.items()}
+    return {place: speed for place, speed in speeds.items() if speed is not None}

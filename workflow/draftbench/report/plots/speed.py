@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 from draftbench.report.charts import Bar, grouped_bars, key, ranked_bars
 from draftbench.report.look import Look, looks
-from draftbench.report.notes import figure_note
+from draftbench.report.notes import figure_note, signs
 from draftbench.report.plots.base import Plot, comparisons, drafting_methods, only, settings
 from draftbench.report.prose import setting_name, together
 from draftbench.report.summary import Comparison, Kind, Summary
-
-DAGGER, DOUBLE_DAGGER = "\u2020", "\u2021"
 
 
 def headline(summary: Summary) -> Iterator[Plot]:
@@ -79,10 +77,8 @@ def _groups(
 
 
 def _marked(name: str, rows: Iterable[Comparison]) -> str:
-    """A name with a dagger where a session is left out, a double one where one spans two machines."""
-    known = [row for row in rows if row.evidence]
-    excluded = DAGGER if any(row.num_excluded_sessions for row in known) else ""
-    return name + excluded + (DOUBLE_DAGGER if any(row.num_split_sessions for row in known) else "")
+    """A name with the signs of the numbers that stand for it."""
+    return name + signs(row for row in rows if row.evidence)
 
 
 def _bar(look: Look, comparison: Comparison | None) -> Bar:
