@@ -14,8 +14,9 @@ launch. So `b16` and `b16-sync` are also compared by outputs with the cache empt
 must be the same, and the same when asked again.
 
 `--tp N` gives every server N GPUs, all servers the same ones, AR's before the others; or each server alone by
-`--one-by-one`. The target's and the drafter's heads must split. SmolLM2-135M's 9 do not, but those of the
-same model with more heads do; its outputs are the original's but for ties. Here 24 and 8, for up to 8 GPUs:
+`--one-by-one`, or all at once by `--together` on a host whose GPUs SGLang has used together before. The
+target's and the drafter's heads must split. SmolLM2-135M's 9 do not, but those of the same model with more
+heads do; its outputs are the original's but for ties. Here 24 and 8, for up to 8 GPUs:
 
     from draftbench.staging.scale import ScaledShape, scale_pair
     shape = ScaledShape(1, 30, 1536, num_attention_heads=24, num_key_value_heads=8, weight_bits=16)
@@ -201,7 +202,7 @@ def run_servers(options: argparse.Namespace, summary: dict[str, Any], deadline: 
     arms = [arm for arm in ARMS if options.only is None or arm.name in options.only]
     wanted: list[dict[str, Any]] = []
     groups = [[arm] for arm in arms] if options.one_by_one else [arms]
-    if options.tp > 1 and not options.one_by_one:
+    if options.tp > 1 and not (options.one_by_one or options.together):
         # The first start writes down how the GPUs are linked; starts beside each other would all write it.
         groups = [arms[:1], arms[1:]]
     for together in groups:
@@ -298,7 +299,9 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="interpreter of SGLang's environment")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--tp", type=int, default=1, help="GPUs of every server")
-    parser.add_argument("--one-by-one", action="store_true", help="start a server when the last has ended")
+    order = parser.add_mutually_exclusive_group()
+    order.add_argument("--one-by-one", action="store_true", help="start a server when the last has ended")
+    order.add_argument("--together", action="store_true", help="start AR's beside the others too")
     parser.add_argument("--part", choices=("1", "2", "both"), default="both")
     parser.add_argument(
         "--only", type=lambda text: text.split(","), help="arms, ar among them: ar,dflash,b16"
