@@ -57,7 +57,19 @@ def test_a_lock_names_its_holder(tmp_path):
 def test_a_lock_ends_with_its_holder(tmp_path):
     end(holder(tmp_path / "lock"))
     with host.exclusive(tmp_path / "lock", "runs a campaign"):
-        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()} runs a campaign\n"
+
+
+def test_a_shared_lock_whose_last_writer_has_ended_names_no_process(tmp_path):
+    with host.shared(tmp_path / "lock", "builds a report"):
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        (tmp_path / "lock").write_text(f"{ended.pid} builds a report\n")
+        with (
+            pytest.raises(DraftbenchError, match="but another process holds the lock"),
+            host.exclusive(tmp_path / "lock", "runs a campaign"),
+        ):
+            pass
 
 
 def test_a_lock_is_free_again_after_its_block(tmp_path):

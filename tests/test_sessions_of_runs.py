@@ -1,5 +1,6 @@
 """A run begins alone, in a session of its own, and leaves nothing of itself."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ def plan(tmp_path, monkeypatch):
     return Plan(read_campaign([path], read_mapping(path)), ROOT)
 
 
-def begun(plan, session):
+def begun(plan, session, *, only_reports=False):
     run = Run(plan, session)
-    run.begin(needs_services=False, needs_tex=False)
+    run.begin(needs_services=False, needs_tex=False, only_reports=only_reports)
     return run
 
 
@@ -39,6 +40,21 @@ def test_a_run_replaces_the_sessions_that_others_left(plan):
     assert not left.exists()
     run.end()
     assert not session.exists()
+
+
+def test_reports_are_built_beside_each_other_and_not_beside_a_campaign(plan):
+    sessions = [host.sessions_directory() / name for name in ("one", "other")]
+    runs = [begun(plan, session, only_reports=True) for session in sessions]
+    assert all((session / "specs.json").exists() for session in sessions)
+    with pytest.raises(DraftbenchError, match=f"process {os.getpid()} builds a report"):
+        begun(plan, host.sessions_directory() / "measuring")
+    for run in runs:
+        run.end()
+    measuring = begun(plan, host.sessions_directory() / "measuring")
+    with pytest.raises(DraftbenchError, match=f"process {os.getpid()} runs a campaign"):
+        begun(plan, sessions[0], only_reports=True)
+    assert (measuring.session / "specs.json").exists()
+    measuring.end()
 
 
 def test_where_models_are_staged_is_settled_once_in_a_run(plan, tmp_path, monkeypatch):

@@ -92,30 +92,54 @@ def die_with_parent() -> None:
 
 @contextlib.contextmanager
 def exclusive(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock that the kernel drops with this process; the file names the holder's pid.
+    """Hold a lock alone; the kernel drops it with this process.
 
     Args:
-        path: the lock's file; it stays.
-        what: what the lock stands for, for the sentence.
+        path: the lock's file, which names the last holder; it stays.
+        what: what the holder does, for the sentence of those who are refused.
 
     Raises:
-        DraftbenchError: another process holds it; the sentence names its pid.
+        DraftbenchError: another process holds it, alone or with others; the sentence names its pid.
     """
+    with _locked(path, what, fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
+def shared(path: Path, what: str) -> Iterator[None]:
+    """Hold the same lock beside others of this kind.
+
+    Raises:
+        DraftbenchError: another process holds it alone.
+    """
+    with _locked(path, what, fcntl.LOCK_SH):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(path: Path, what: str, kind: int) -> Iterator[None]:
     descriptor = _open_shared(path)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "unknown"
             raise DraftbenchError(
-                f"expected to be alone on this host, but process {holder} {what} ({path}); "
-                f"wait for it, or end it with: kill {holder}"
+                f"expected to be alone on this host, but {_holder(descriptor)} ({path}); "
+                "wait for it, or end it"
             ) from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()} {what}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    """Who holds a lock, and what for. Of several that share it, the last to write may have ended."""
+    pid, _, what = os.pread(descriptor, 256, 0).decode(errors="replace").strip().partition(" ")
+    if pid.isdecimal() and start_ticks(int(pid)) is not None:
+        return f"process {pid} {what or 'holds the lock'}"
+    return "another process holds the lock"
 
 
 def host_lock_path() -> Path:

@@ -1,4 +1,4 @@
-"""One invocation of Snakemake: alone on the host, checked before anything runs, nothing left running."""
+"""One invocation of Snakemake: none measures beside it, checked before it runs, leaving nothing running."""
 
 import contextlib
 import os
@@ -29,12 +29,13 @@ class Run:
         self._held = contextlib.ExitStack()
         self._pid: int | None = None  # of the process that holds the lock; forks inherit this object
 
-    def begin(self, *, needs_services: bool, needs_tex: bool) -> None:
+    def begin(self, *, needs_services: bool, needs_tex: bool, only_reports: bool) -> None:
         """Take the lock, check everything that can be checked now, and write the session's files.
 
         Args:
             needs_services: a cell will be measured.
             needs_tex: the report will be typeset.
+            only_reports: nothing runs that measures or trains, so that others may do the same beside it.
 
         Raises:
             DraftbenchError: another run is under way, the session lies elsewhere, or the campaign cannot be
@@ -46,11 +47,14 @@ class Run:
                 f"DRAFTBENCH_SESSION: expected a directory in {sessions}, got {self.session}; unset it, a "
                 "run makes its own"
             )
-        self._held.enter_context(host.exclusive(host.host_lock_path(), "runs a campaign"))
+        if only_reports:
+            self._held.enter_context(host.shared(host.host_lock_path(), "builds a report"))
+        else:
+            self._held.enter_context(host.exclusive(host.host_lock_path(), "runs a campaign"))
+            for old in sessions.glob("*"):
+                shutil.rmtree(old)
         self._pid = os.getpid()
         os.environ[host.RUN_PID] = str(self._pid)
-        for old in sessions.glob("*"):
-            shutil.rmtree(old)
         require_ready(self.plan.campaign, needs_services=needs_services, needs_tex=needs_tex)
         write_session(self.session, self.plan)
 

@@ -37,6 +37,9 @@ ALL_CORES = 4096
 # Judges before starts, so that all that ask for a session share its starts.
 MEASURE_PRIORITY, JUDGE_PRIORITY = 4_000_000, 3_000_000
 START_PRIORITY = 2_000_000
+REPORT_RULES = [
+    f"{step}{kind}" for step in ("summarise", "figures", "typeset") for kind in ("", "_partial")
+]
 RUN = Run(PLAN, Path(TOKENS))
 
 os.makedirs(RESULTS_DIR, exist_ok=True)
@@ -59,6 +62,7 @@ def begin_run():
         RUN.begin(
             needs_services=not pending.isdisjoint({"stage", "start", "measure"}),
             needs_tex=not pending.isdisjoint({"typeset", "typeset_partial"}),
+            only_reports=pending <= {"all", *REPORT_RULES},
         )
     except DraftbenchError as error:
         sys.exit(f"error: {error}")
