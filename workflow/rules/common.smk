@@ -38,7 +38,9 @@ ALL_CORES = 4096
 MEASURE_PRIORITY, JUDGE_PRIORITY = 4_000_000, 3_000_000
 START_PRIORITY = 2_000_000
 REPORT_RULES = [
-    f"{step}{kind}" for step in ("summarise", "figures", "typeset") for kind in ("", "_partial")
+    f"{step}{kind}"
+    for step in ("summarise", "figures", "typeset")
+    for kind in ("", "_partial")
 ]
 RUN = Run(PLAN, Path(TOKENS))
 
