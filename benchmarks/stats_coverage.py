@@ -4,7 +4,7 @@
     python benchmarks/stats_coverage.py --campaigns 500        # a rough look
     python benchmarks/stats_coverage.py --adaptive             # campaigns that look before they stop
 
-`ours` is the interval of `draftbench.stats.speedup`; `crossed` takes percentiles of the same resamples;
+`ours` is the interval of `draftbench.stats.speedup`; `crossed` takes percentiles of such resamples;
 `nested` draws prompts anew inside each drawn session and takes percentiles. With --adaptive each campaign
 adds sessions until the interval is as narrow as asked or the limit is reached, and only ours is counted. The
 tables in docs/statistics.md are this script's output.
@@ -18,7 +18,7 @@ from draftbench.stats.resampling import draw_counts
 from draftbench.stats.simulate import Scenario
 from draftbench.stats.speedup import PairedTotals, compare, needs_more_sessions, relative_half_width
 
-NUM_RESAMPLES = 500
+NUM_RESAMPLES = 500  # for the percentiles of the other two
 ASKED, LIMIT = 0.05, 8
 SCENARIOS = [
     Scenario(2, 5, session_sd=0.02, prompt_sd=0.2, noise_sd=0.01),
@@ -64,7 +64,7 @@ def coverages(scenario: Scenario, num_campaigns: int) -> tuple[float, float, flo
     hits = np.zeros(3)
     generator = np.random.default_rng(1)
     for index, totals in enumerate(scenario.campaigns(num_campaigns, seed=2)):
-        speedup = compare(totals, seed=index, num_resamples=NUM_RESAMPLES)
+        speedup = compare(totals, seed=index)
         intervals = [
             (speedup.low or 0.0, speedup.high or 0.0),
             crossed_percentiles(totals, generator),
@@ -80,7 +80,7 @@ def stopped(totals: PairedTotals, first: int, seed: int) -> tuple[int, float, fl
     for num_sessions in range(first, LIMIT + 1):
         parts = (totals.method_tokens, totals.method_s, totals.baseline_tokens, totals.baseline_s)
         sessions = PairedTotals(*(part[:num_sessions] for part in parts))
-        speedup = compare(sessions, seed=seed, num_resamples=NUM_RESAMPLES)
+        speedup = compare(sessions, seed=seed)
         if not needs_more_sessions(relative_half_width(speedup), asked=ASKED):
             break
     return num_sessions, speedup.low or 0.0, speedup.high or 0.0

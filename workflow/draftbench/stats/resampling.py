@@ -5,14 +5,19 @@ inside each session would treat a prompt's own speed as if it differed from sess
 intervals that are too narrow by up to the square root of the number of sessions. Here one resample draws
 sessions and prompts independently and keeps each pair's measurement: the pigeonhole bootstrap
 [owen2007]. `scipy.stats.bootstrap` resamples one factor only, so the resampling is here; it is
-a matrix product of draw counts.
+a matrix product of draw counts. Few units have few different resamples, 10 of 3 sessions and 126 of 5
+prompts; then all of them are taken, each with its probability, and nothing depends on a seed.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from itertools import combinations_with_replacement
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import multinomial
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array, Array], Array]
@@ -60,31 +65,56 @@ class VarianceComponents:
         return max(self.total**2 / spread, float(floor)) if spread > 0 else float(floor)
 
 
+@cache
+def every_count(num_units: int) -> tuple[Array, Array]:
+    """All different resamples of so many units: counts [R, units] and the probability of each, [R]."""
+    draws = combinations_with_replacement(range(num_units), num_units)
+    counts = np.array([np.bincount(draw, minlength=num_units) for draw in draws], dtype=np.float64)
+    return counts, multinomial.pmf(counts, num_units, np.full(num_units, 1.0 / num_units))
+
+
 def draw_counts(num_units: int, num_resamples: int, generator: np.random.Generator) -> Array:
     """How often each unit is drawn in each resample with replacement, [B, units] float64."""
     shares = np.full(num_units, 1.0 / num_units)
     return generator.multinomial(num_units, shares, size=num_resamples).astype(np.float64)
 
 
+def resamples(
+    num_sessions: int, num_prompts: int, *, max_resamples: int, seed: int
+) -> tuple[Array, Array, Array]:
+    """Session counts [B, S], prompt counts [B, P], and the probability of each pair of them, [B].
+
+    All pairs where they are no more than `max_resamples`, else so many seeded draws.
+    """
+    num_pairs = comb(2 * num_sessions - 1, num_sessions) * comb(2 * num_prompts - 1, num_prompts)
+    if num_pairs <= max_resamples:
+        sessions, session_weights = every_count(num_sessions)
+        prompts, prompt_weights = every_count(num_prompts)
+        weights = np.outer(session_weights, prompt_weights).ravel()
+        return np.repeat(sessions, len(prompts), axis=0), np.tile(prompts, (len(sessions), 1)), weights
+    generator = np.random.default_rng(seed)
+    sessions = draw_counts(num_sessions, max_resamples, generator)
+    prompts = draw_counts(num_prompts, max_resamples, generator)
+    return sessions, prompts, np.full(max_resamples, 1.0 / max_resamples)
+
+
 def variance_components(
-    statistic: Statistic, num_sessions: int, num_prompts: int, *, num_resamples: int, seed: int
+    statistic: Statistic, num_sessions: int, num_prompts: int, *, max_resamples: int, seed: int
 ) -> VarianceComponents:
-    """Resample sessions alone, prompts alone and both with the same draws, and separate the variances.
+    """Resample sessions alone, prompts alone and both, and separate the variances.
 
     A resample of n units has variance (n - 1) / n of the right one, hence the factors; what only the joint
     resample has is short of both.
     """
-    generator = np.random.default_rng(seed)
-    sessions = draw_counts(num_sessions, num_resamples, generator)
-    prompts = draw_counts(num_prompts, num_resamples, generator)
+    sessions, prompts, weights = resamples(num_sessions, num_prompts, max_resamples=max_resamples, seed=seed)
     all_sessions, all_prompts = np.ones_like(sessions), np.ones_like(prompts)
     point = statistic(all_sessions[:1], all_prompts[:1])
     by_session = statistic(sessions, all_prompts) - point
     by_prompt = statistic(all_sessions, prompts) - point
     both = statistic(sessions, prompts) - point
     shrink_s, shrink_p = (num_sessions - 1) / num_sessions, (num_prompts - 1) / num_prompts
-    session = float(np.mean(by_session**2)) / shrink_s if shrink_s else None
-    prompt = float(np.mean(by_prompt**2)) / shrink_p if shrink_p else None
-    crossed = float(np.mean((both - by_session - by_prompt) ** 2))
+    session = float(weights @ by_session**2) / shrink_s if shrink_s else None
+    prompt = float(weights @ by_prompt**2) / shrink_p if shrink_p else None
+    crossed = float(weights @ (both - by_session - by_prompt) ** 2)
     interaction = crossed / (shrink_s * shrink_p) if shrink_s and shrink_p else 0.0
     return VarianceComponents(session, prompt, interaction, num_sessions, num_prompts)

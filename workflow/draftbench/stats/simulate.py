@@ -57,11 +57,11 @@ class Scenario:
             yield PairedTotals(tokens, tokens * host * np.exp(-log_speedup), tokens, baseline_s)
 
 
-def coverage(scenario: Scenario, *, num_campaigns: int, num_resamples: int, seed: int) -> float:
+def coverage(scenario: Scenario, *, num_campaigns: int, max_resamples: int, seed: int) -> float:
     """Share of campaigns whose interval holds the truth."""
     hits = 0
     for index, totals in enumerate(scenario.campaigns(num_campaigns, seed)):
-        speedup = compare(totals, seed=index, num_resamples=num_resamples)
+        speedup = compare(totals, seed=index, max_resamples=max_resamples)
         if speedup.low is not None and speedup.high is not None:
             hits += speedup.low <= scenario.truth <= speedup.high
     return hits / num_campaigns

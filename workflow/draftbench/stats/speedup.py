@@ -20,7 +20,8 @@ from draftbench.errors import ShapeError
 from draftbench.stats.resampling import Array, variance_components
 
 CONFIDENCE = 0.95
-NUM_RESAMPLES = 4000
+MAX_RESAMPLES = 5000
+"""So that 4 sessions and 5 prompts, 4,410 different resamples, leave nothing to chance."""
 ASKED_HALF_WIDTH = 0.05
 
 Verdict = Literal["faster", "slower", "cannot tell", "within one session"]
@@ -92,14 +93,14 @@ class Speedup:
         return "slower" if self.high < 1 else "cannot tell"
 
 
-def compare(totals: PairedTotals, *, seed: int, num_resamples: int = NUM_RESAMPLES) -> Speedup:
+def compare(totals: PairedTotals, *, seed: int, max_resamples: int = MAX_RESAMPLES) -> Speedup:
     """Speedup with its interval; the same totals and seed give the same bytes."""
     num_sessions, num_prompts = totals.method_s.shape
     log_ratio = float(totals.log_speedup(np.ones((1, num_sessions)), np.ones((1, num_prompts)))[0])
     half_width = None
     if num_sessions > 1:
         components = variance_components(
-            totals.log_speedup, num_sessions, num_prompts, num_resamples=num_resamples, seed=seed
+            totals.log_speedup, num_sessions, num_prompts, max_resamples=max_resamples, seed=seed
         )
         critical = float(student_t.ppf(0.5 + CONFIDENCE / 2, components.degrees_of_freedom))
         half_width = critical * components.total**0.5
