@@ -18,7 +18,8 @@ from draftbench.servers.base import MARKER
 from draftbench.servers.proc import living, variable
 
 COMMAND = ("--cores", "1", "report/bench.pdf", "--configfile", "config/smoke.yaml")
-LIMIT_S = 280
+LIMIT_S = 560  # of a machine that does much else
+pytestmark = pytest.mark.timeout(LIMIT_S + 40)
 
 
 @pytest.fixture(scope="module")
