@@ -1,9 +1,19 @@
 """The notes below figures and tables."""
 
+import re
+from pathlib import Path
+
 from synthetic import Shape
 
-from draftbench.report.notes import table_note
+from draftbench.report.draw import FigureList, draw_figures
+from draftbench.report.notes import bold_note, table_note
+from draftbench.report.plots.agentic import by_turn
+from draftbench.report.plots.load import by_concurrency
 from draftbench.report.plots.speed import by_workload
+from draftbench.report.typeset import render
+from draftbench.report.view import View
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "report"
 
 
 def test_a_session_that_has_not_been_run_is_not_called_failed(summarised):
@@ -14,3 +24,55 @@ def test_a_session_that_has_not_been_run_is_not_called_failed(summarised):
     assert r"{long\textdagger{}}" in figure.body
     assert r"{short}" in figure.body
     assert "\u2020: fewer sessions than planned, the others failed or were not run." in table_note([row])
+
+
+def test_no_table_or_figure_has_a_sign_that_its_caption_does_not_explain(summarised, tmp_path):
+    """Where a session spans two machines and another is missing, in every kind of workload."""
+    shape = Shape(
+        missing=frozenset({"tp1-ddtree-b8-s2.long"}), boots={"tp1-dflash": "one", "tp1-ddtree-b8": "another"}
+    )
+    summary = summarised(shape, is_partial=True, sessions=2, budgets=(8,))
+    (tmp_path / "summary.json").write_text(summary.model_dump_json())
+    figures = draw_figures(tmp_path / "summary.json", tmp_path / "figures")
+    source = render(summary, figures, TEMPLATES)
+    for entry in figures.figures:
+        fragment = (tmp_path / "figures" / f"{entry.name}.tex").read_text()
+        source = source.replace(f"\\input{{figures/{entry.name}.tex}}", fragment)
+    floats = re.findall(r"\\begin\{(table|figure|longtable)\}(.*?)\\end\{\1\}", source, re.DOTALL)
+    num_signs = 0
+    for _, body in floats:
+        for sign in (r"\textdagger{}", r"\textdaggerdbl{}"):
+            if sign in body:
+                num_signs += 1
+                assert f"{sign}:" in body, body
+    assert num_signs > 8
+
+
+def test_beside_a_ratio_of_fewer_sessions_bold_is_not_called_the_highest(summarised):
+    shape = Shape(missing=frozenset({"tp1-dflash-s2.long"}), slow_methods=frozenset({"ddtree-b8"}))
+    summary = summarised(shape, is_partial=True, sessions=2, budgets=(8,))
+    view = View(summary, FigureList(figures=[]))
+    column = view.comparisons_of(("small", 1), ["long"])
+    assert [row.method for row in column if view.is_best(("small", 1), row.method, "long")] == ["ddtree-b8"]
+    assert max(column, key=lambda row: row.evidence.ratio).method == "dflash"
+    assert bold_note(column) == "Bold: highest of the column without a \u2020."
+    assert bold_note(view.comparisons_of(("small", 1), ["short"])) == "Bold: highest of the column."
+
+
+def test_curves_of_two_machines_say_so_in_their_captions(summarised):
+    shape = Shape(boots={"tp1-dflash": "another"})
+    of_two, of_one = summarised(shape, budgets=()), summarised(budgets=())
+    said = "DFlash ran on another machine of the same kind than AR in a session"
+    for make in (by_concurrency, by_turn):
+        assert all(said in figure.caption for figure in make(of_two))
+        assert not any(said in figure.caption for figure in make(of_one))
+
+
+def test_the_range_of_the_sessions_stands_below_a_median_of_several(summarised):
+    summary = summarised(sessions=3, budgets=(), only={"very-long": {"sessions": [1]}})
+    view = View(summary, FigureList(figures=[]))
+    cells = [row for row in summary.cells if (row.method, row.workload) == ("ar", "short")]
+    medians = [row.ttft_median_s for row in cells]
+    ranges = view.ranges_of_ttft(("small", 1), "ar", ["short", "very-long"])
+    assert ranges == [(min(medians), max(medians)), None]
+    assert view.ranges_of_ttft(("small", 1), "ar", ["very-long"]) == []

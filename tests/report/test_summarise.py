@@ -157,6 +157,22 @@ def test_a_round_costs_its_duration_over_that_of_a_step_of_the_baseline(tmp_path
     assert (row.round_s, row.step_s) == pytest.approx((ours_s / rounds, theirs_s / steps))
     assert row.ratio == pytest.approx((1 + 0.016 * 65) / (1 + 0.016), rel=0.1)  # as the results were made
     assert {row.workload for row in summary.round_times} == set(values["workloads"])
+    records = json.loads((results / "tp1-ddtree-b64.short.json").read_text())["requests"]
+    accepted = sum(record["num_accepted_tokens"] for record in records)
+    assert row.tau == pytest.approx((accepted + rounds) / rounds)  # of the one session that is compared
+
+
+def test_rounds_are_compared_with_steps_where_speeds_are(summarised):
+    """Not across environments; across machines of one kind they are, and say so."""
+    shape = Shape(hosts={"tp1-dflash": "Another CPU"}, boots={"tp1-dflash-s2": "another"})
+    summary = summarised(shape, sessions=2, budgets=(8,))
+    found = {}
+    for method in ("dflash", "ddtree-b8"):
+        row = find(summary.round_times, workload="long", method=method)
+        compared = find(summary.comparisons, workload="long", method=method)
+        found[method] = (row.num_sessions, row.num_split_sessions)
+        assert found[method] == (compared.evidence.num_sessions, compared.num_split_sessions)
+    assert found == {"dflash": (1, 1), "ddtree-b8": (2, 0)}
 
 
 def test_tau_is_pooled_as_a_ratio_of_sums(summarised):

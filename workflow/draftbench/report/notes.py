@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from draftbench.report.summary import Comparison, Evidence
+from draftbench.report.summary import Comparison, Evidence, RoundTime
 from draftbench.report.tex import count
 
 EXCLUDED, SPLIT = "\u2020", "\u2021"
@@ -12,7 +12,7 @@ def signs(rows: Iterable[Comparison]) -> str:
     """What stands behind a name or number: a session is left out, or spans two machines."""
     listed = list(rows)
     excluded = EXCLUDED if any(row.num_excluded_sessions for row in listed) else ""
-    return excluded + (SPLIT if any(row.num_split_sessions for row in listed) else "")
+    return excluded + split_sign(listed)
 
 
 def figure_note(rows: Sequence[Comparison]) -> str:
@@ -28,6 +28,26 @@ def table_note(rows: Sequence[Comparison]) -> str:
     return _note(rows, "each", "Brackets", [])
 
 
+def bold_note(rows: Iterable[Comparison]) -> str:
+    """Which number of a column is bold: a ratio of fewer sessions than the others never is."""
+    has_excluded = any(row.num_excluded_sessions for row in rows)
+    return "Bold: highest of the column" + (f" without a {EXCLUDED}." if has_excluded else ".")
+
+
+def split_note(rows: Iterable[Comparison | RoundTime]) -> str:
+    """What the sign of two machines means, where any of the rows has it; else nothing."""
+    return f"{SPLIT}: in a session AR ran on another machine of the same kind." if _any_split(rows) else ""
+
+
+def split_sign(rows: Iterable[Comparison | RoundTime]) -> str:
+    """The sign itself."""
+    return SPLIT if _any_split(rows) else ""
+
+
+def _any_split(rows: Iterable[Comparison | RoundTime]) -> bool:
+    return any(row.num_split_sessions for row in rows)
+
+
 def _note(rows: Sequence[Comparison], each: str, interval: str, further: Sequence[str]) -> str:
     known = [row.evidence for row in rows if row.evidence]
     if not known:
@@ -38,11 +58,10 @@ def _note(rows: Sequence[Comparison], each: str, interval: str, further: Sequenc
     if any(evidence.low is None for evidence in known):
         notes.append("One session has no interval.")
     notes += further
-    found = signs(rows)
-    if EXCLUDED in found:
+    if EXCLUDED in signs(rows):
         notes.append(f"{EXCLUDED}: fewer sessions than planned, the others failed or were not run.")
-    if SPLIT in found:
-        notes.append(f"{SPLIT}: in a session AR ran on another machine of the same kind.")
+    if split := split_note(rows):
+        notes.append(split)
     if any(row.mark for row in rows):
         notes.append("Words in red: no number, see the appendix.")
     return " ".join(notes)

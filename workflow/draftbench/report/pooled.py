@@ -7,6 +7,7 @@ from draftbench.config import ConcurrencyWorkload
 from draftbench.definitions import pooled_histogram, pooled_tau, request_tok_per_s, steady_tok_per_s
 from draftbench.records import RequestRecord
 from draftbench.report.cells import mark_of
+from draftbench.report.environment import same_environment, same_machine
 from draftbench.report.group import CellIndex, Setting
 from draftbench.report.measures import busy_s, output_tokens, present, total_or_none
 from draftbench.report.rounds import pooled_round_s, pooled_step_s
@@ -73,13 +74,21 @@ def round_times(index: CellIndex) -> list[RoundTime]:
 
 
 def _round_time(index: CellIndex, setting: Setting, method: str, workload: str) -> RoundTime | None:
-    """Over the sessions in which both were measured; None without one, or where rounds are not known."""
+    """Over the sessions in which both were measured in one environment, as speedups are.
+
+    None without such a session, or where rounds are not known.
+    """
     if index.baseline is None:
         return None
     ours = {result.session: result for result in index.whole_results(setting, method, workload)}
     theirs = {result.session: result for result in index.whole_results(setting, index.baseline, workload)}
-    common = sorted(ours.keys() & theirs.keys())
-    round_s = pooled_round_s([request for session in common for request in ours[session].requests])
+    common = [
+        session
+        for session in sorted(ours.keys() & theirs.keys())
+        if same_environment(ours[session], theirs[session])
+    ]
+    requests = [request for session in common for request in ours[session].requests]
+    round_s = pooled_round_s(requests)
     step_s = pooled_step_s([request for session in common for request in theirs[session].requests])
     if round_s is None or step_s is None:
         return None
@@ -89,8 +98,10 @@ def _round_time(index: CellIndex, setting: Setting, method: str, workload: str) 
         method=method,
         workload=workload,
         num_sessions=len(common),
+        num_split_sessions=sum(not same_machine(ours[session], theirs[session]) for session in common),
         round_s=round_s,
         step_s=step_s,
+        tau=pooled_tau(requests),
     )
 
 

@@ -42,6 +42,17 @@ def split_words(row: Comparison) -> str:
     return f"; AR on another machine of the same kind in {count(num_split, 'session')}" if num_split else ""
 
 
+def split_sentence(summary: Summary, setting: Setting, workloads: Container[str]) -> str:
+    """Which methods' values of some workloads come from other machines than AR's, with a space in front."""
+    names = dict.fromkeys(
+        label(summary, row.method)
+        for row in summary.comparisons
+        if (row.model, row.tp) == setting and row.workload in workloads and row.num_split_sessions
+    )
+    where = "ran on another machine of the same kind than AR in a session, whose times differ too"
+    return f" {joined(list(names))} {where}." if names else ""
+
+
 def interval(evidence: Evidence) -> str:
     """The 95 % interval, or the spread of the prompts labelled as such."""
     if evidence.low is not None and evidence.high is not None:

@@ -163,8 +163,10 @@ class RoundTime(StrictModel):
     method: str
     workload: str
     num_sessions: int = Field(description="in which both were measured")
+    num_split_sessions: int = Field(description="in which the two ran on different machines of the same kind")
     round_s: float
     step_s: float
+    tau: float | None = Field(description="of the same requests")
 
     @property
     def ratio(self) -> float:

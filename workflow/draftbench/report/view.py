@@ -27,6 +27,7 @@ from draftbench.report.summary import (
     LoadPoint,
     MethodInfo,
     ModelInfo,
+    RoundTime,
     Setting,
     Summary,
     TurnPoint,
@@ -80,6 +81,13 @@ class View:
     def timed_methods(self, setting: Setting) -> list[MethodInfo]:
         """The methods whose rounds are timed at a setting."""
         return rounds.timed_methods(self.summary, setting)
+
+    def round_times_of(self, setting: Setting, methods: Sequence[MethodInfo]) -> list[RoundTime]:
+        """All durations of some methods at a setting."""
+        names = {method.name for method in methods}
+        return [
+            row for row in self.summary.round_times if (row.model, row.tp) == setting and row.method in names
+        ]
 
     def round_rows(self, setting: Setting) -> list[rounds.RoundRow]:
         """What a round costs, a row for each workload."""
@@ -162,6 +170,10 @@ class View:
         """All methods in one sentence, best first."""
         return prose.ranking_sentence(self.summary, setting)
 
+    def split_sentence(self, setting: Setting, workloads: Sequence[str]) -> str:
+        """Which methods ran on other machines than AR."""
+        return prose.split_sentence(self.summary, setting, workloads)
+
     def workload_sentences(self, setting: Setting, workloads: Sequence[str]) -> list[str]:
         """The best method of each workload in words."""
         return [
@@ -181,10 +193,6 @@ class View:
     def signs(self, row: Comparison) -> str:
         """The signs behind its number."""
         return signs([row])
-
-    def table_note(self, rows: Sequence[Comparison]) -> str:
-        """What a table of these comparisons shows, and n."""
-        return table_note(rows)
 
     def comparison(self, setting: Setting, method: str, workload: str | None) -> Comparison | None:
         """One comparison; None where none was planned."""
@@ -247,11 +255,6 @@ class View:
         found = self._acceptance(row.model, row.tp, row.method)
         return found.tau if found else None
 
-    def ratio_of(self, row: Acceptance) -> float | None:
-        """Speedup over all single requests."""
-        comparison = self.comparison((row.model, row.tp), row.method, None)
-        return comparison.evidence.ratio if comparison and comparison.evidence else None
-
     def equal_outputs(self, row: Comparison) -> str:
         """`14 of 15` outputs of single requests, with what the others are."""
         rows = [
@@ -301,6 +304,11 @@ class View:
             if row.prompt_type is None and row.method != self.summary.baseline and row.num_rounds
         ]
 
+    def acceptance_note(self) -> str:
+        """The note of the speedups beside it."""
+        rows = [self.comparison((row.model, row.tp), row.method, None) for row in self.acceptance_rows()]
+        return table_note([row for row in rows if row is not None])
+
     def turns_of(self, setting: Setting, workload: str) -> dict[int, dict[str, TurnPoint]]:
         """Turn -> method -> its point, in a scenario at a setting."""
         found: dict[int, dict[str, TurnPoint]] = {}
@@ -334,6 +342,15 @@ class View:
     def median_of(self, setting: Setting, method: str, workload: str, field: str) -> float | None:
         """Median over sessions of a cell's own median, such as `ttft_median_s`."""
         return median(present(getattr(row, field) for row in self.cells_of(setting, method, workload)))
+
+    def ranges_of_ttft(
+        self, setting: Setting, method: str, workloads: Sequence[str]
+    ) -> list[tuple[float, float] | None]:
+        """Median TTFT of the fastest and the slowest session of each workload; empty where all have one."""
+        cells = [self.cells_of(setting, method, workload) for workload in workloads]
+        values = [present(row.ttft_median_s for row in rows) for rows in cells]
+        ranges = [(min(known), max(known)) if len(known) > 1 else None for known in values]
+        return ranges if any(ranges) else []
 
     def cell_name(self, row: CellRow) -> str:
         """A cell with a sign for its doubts."""

@@ -6,7 +6,7 @@ from draftbench.report.charts import Line, Panel, key, line_panels
 from draftbench.report.look import Look, looks
 from draftbench.report.notes import size_range
 from draftbench.report.plots.base import Plot, only, settings
-from draftbench.report.prose import setting_name
+from draftbench.report.prose import setting_name, split_sentence
 from draftbench.report.summary import Summary, TurnPoint
 
 Value = Callable[[TurnPoint], float | None]
@@ -24,7 +24,8 @@ def by_turn(summary: Summary) -> Iterator[Plot]:
                 "agentic",
                 f"{scenario}: time to first token and output speed by turn of the conversation"
                 f"{setting_name(summary, setting)}; n = "
-                f"{size_range([row.num_requests for row in turns], 'request')} a point.",
+                f"{size_range([row.num_requests for row in turns], 'request')} a point."
+                f"{split_sentence(summary, setting, {scenario})}",
                 key(only(drawn, [row.method for row in turns]), with_lines=True)
                 + line_panels(_panels(turns, drawn)),
             )

@@ -7,7 +7,7 @@ from draftbench.report.charts import Line, Panel, key, line_panels
 from draftbench.report.look import Look, looks
 from draftbench.report.measures import pooled_tok_per_s
 from draftbench.report.plots.base import Plot, only, settings
-from draftbench.report.prose import all_or_some, capitalised, setting_name
+from draftbench.report.prose import all_or_some, capitalised, setting_name, split_sentence
 from draftbench.report.summary import CellRow, LoadPoint, Summary
 
 Place = tuple[str, int]
@@ -28,10 +28,12 @@ def by_concurrency(summary: Summary) -> Iterator[Plot]:
         legend = key(only(drawn, methods), with_lines=True)
         panels = _load_panels(drawn, points, levels)
         name = setting_name(summary, setting)
+        split = split_sentence(summary, setting, {row.workload for row in points.values()})
         yield Plot(
             f"load-{number}",
             "load",
-            f"Closed loop{name}: output speed of all requests together and of one, by requests in flight.",
+            f"Closed loop{name}: output speed of all requests together and of one, by requests in flight."
+            f"{split}",
             legend + line_panels(panels[:2]),
         )
         yield Plot(
@@ -39,7 +41,7 @@ def by_concurrency(summary: Summary) -> Iterator[Plot]:
             "load",
             f"Closed loop{name}. Left: time to first token. Right: what all get against what each gets, a "
             f"point for each of {', '.join(str(level) for level in levels)} in flight; further up and to the "
-            "right is better.",
+            f"right is better.{split}",
             legend + line_panels(panels[2:]),
         )
 
