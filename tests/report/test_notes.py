@@ -62,7 +62,7 @@ def test_beside_a_ratio_of_fewer_sessions_bold_is_not_called_the_highest(summari
 def test_curves_of_two_machines_say_so_in_their_captions(summarised):
     shape = Shape(boots={"tp1-dflash": "another"})
     of_two, of_one = summarised(shape, budgets=()), summarised(budgets=())
-    said = "DFlash ran on another machine of the same kind than AR in a session"
+    said = "DFlash in a session ran on another machine than AR, of the same kind"
     for make in (by_concurrency, by_turn):
         assert all(said in figure.caption for figure in make(of_two))
         assert not any(said in figure.caption for figure in make(of_one))

@@ -4,7 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from draftbench.config import ConcurrencyWorkload
-from draftbench.definitions import pooled_histogram, pooled_tau, request_tok_per_s, steady_tok_per_s
+from draftbench.definitions import (
+    chunk_gaps_s,
+    pooled_histogram,
+    pooled_tau,
+    request_tok_per_s,
+    steady_tok_per_s,
+)
 from draftbench.records import RequestRecord
 from draftbench.report.cells import mark_of
 from draftbench.report.environment import same_environment, same_machine
@@ -12,7 +18,7 @@ from draftbench.report.group import CellIndex, Setting
 from draftbench.report.measures import busy_s, output_tokens, present, total_or_none
 from draftbench.report.rounds import pooled_round_s, pooled_step_s
 from draftbench.report.summary import Acceptance, LoadPoint, RoundTime, TurnPoint
-from draftbench.stats.quantiles import median
+from draftbench.stats.quantiles import median, supported_quantile
 
 
 def acceptances(index: CellIndex) -> list[Acceptance]:
@@ -166,6 +172,8 @@ def _load(index: CellIndex, setting: Setting, method: str, workload: str) -> Loa
     requests = [request for result in results for request in result.requests]
     tokens = sum(output_tokens(result) for result in results)
     seconds = sum(busy_s(result, is_concurrent=True) for result in results)
+    ttft = present(request.ttft_s for request in requests)
+    gaps = [gap for request in requests for gap in chunk_gaps_s(request.chunks)]
     steady = present(steady_tok_per_s(result.requests, plan.concurrency) for result in results)
     return LoadPoint(
         model=setting.model,
@@ -178,6 +186,8 @@ def _load(index: CellIndex, setting: Setting, method: str, workload: str) -> Loa
         tok_per_s=tokens / seconds if seconds > 0 else None,
         steady_tok_per_s=sum(steady) / len(steady) if steady and len(steady) == len(results) else None,
         request_tok_per_s=median(present(request_tok_per_s(request) for request in requests)),
-        ttft_median_s=median(present(request.ttft_s for request in requests)),
+        ttft_median_s=median(ttft),
+        ttft_max_s=max(ttft, default=None),
+        chunk_gap_p99_s=supported_quantile(gaps, 0.99),
         mark=None,
     )

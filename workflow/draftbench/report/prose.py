@@ -49,7 +49,7 @@ def split_sentence(summary: Summary, setting: Setting, workloads: Container[str]
         for row in summary.comparisons
         if (row.model, row.tp) == setting and row.workload in workloads and row.num_split_sessions
     )
-    where = "ran on another machine of the same kind than AR in a session, whose times differ too"
+    where = "in a session ran on another machine than AR, of the same kind: machines differ too"
     return f" {joined(list(names))} {where}." if names else ""
 
 

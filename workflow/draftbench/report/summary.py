@@ -203,6 +203,8 @@ class LoadPoint(StrictModel):
     steady_tok_per_s: float | None = Field(description="mean over sessions; null where one has no window")
     request_tok_per_s: float | None = Field(description="median over requests")
     ttft_median_s: float | None
+    ttft_max_s: float | None
+    chunk_gap_p99_s: float | None = Field(description="of all requests; null: too few gaps to tell it")
     mark: Mark
 
 

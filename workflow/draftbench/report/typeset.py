@@ -14,6 +14,7 @@ from draftbench.errors import ReportError
 from draftbench.files import write_atomic
 from draftbench.report.draw import FIGURES_FILE, FigureList
 from draftbench.report.load import read_record
+from draftbench.report.loads import reach_sentence, steady_ratio
 from draftbench.report.notes import bold_note, split_note, split_sign, table_note
 from draftbench.report.programs import TEX_PACKAGES, missing_programs
 from draftbench.report.summary import Summary
@@ -107,6 +108,7 @@ def render(summary: Summary, figures: FigureList, templates: Path) -> str:
     names = [name for name in dir(view) if not name.startswith("_")]
     environment.globals |= {name: getattr(view, name) for name in names}
     environment.globals |= {"dash": DASH, "min_requests": min_requests, "table_note": table_note}
+    environment.globals |= {"steady_ratio": steady_ratio, "reach_sentence": reach_sentence}
     environment.globals |= {"bold_note": bold_note, "split_note": split_note, "split_sign": split_sign}
     try:
         return environment.get_template("report.tex").render()

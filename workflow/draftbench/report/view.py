@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftbench.report import best, precision, prose, recommend, rounds
+from draftbench.report import best, loads, precision, prose, recommend, rounds
 from draftbench.report.cells import NOT_RUN
 from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.environment import main_facts
@@ -111,7 +111,9 @@ class View:
 
     def load_sentence(self, setting: Setting) -> str | None:
         """What is left of the gain under load."""
-        return prose.load_sentence(self.summary, setting)
+        said = prose.load_sentence(self.summary, setting)
+        waits = loads.waits_sentence(self.summary, setting, self.overall(setting)[0].method) if said else ""
+        return f"{said} {waits}".strip() if said else None
 
     def exactness_sentence(self, setting: Setting) -> str | None:
         """Whether texts are equal."""
