@@ -23,7 +23,10 @@ def near_tie(*candidates, position=POSITION):
 
 @pytest.fixture
 def counted(tmp_path):
-    """Summarise one prompt's outputs, the baseline's audited; (ties, faults, not measured) of DFlash."""
+    """Summarise one prompt's outputs, the baseline's audited; (ties, faults, not measured) of DFlash.
+
+    The whole row is then in its `row`.
+    """
     values = campaign_values(budgets=())
     prompts = "config/prompts/single.yaml"
     values["workloads"] = {"long": {"kind": "single", "prompts": prompts, "max_tokens": NUM_TOKENS}}
@@ -53,7 +56,7 @@ def counted(tmp_path):
                 result["audit"] = {"margin": margin, "noise": noise, "outputs": outputs}
             path.write_text(json.dumps(result))
         summary = summarise(*paths, tmp_path / "build", can_measure_gaps=False)
-        row = find(summary.exactness, method="dflash")
+        row = run.row = find(summary.exactness, method="dflash")
         return row.num_ties, row.num_faults, row.num_unmeasured
 
     return run
@@ -105,3 +108,20 @@ def test_without_enough_noise_nothing_is_judged(counted, noise):
 
 def test_an_output_that_was_not_audited_is_not_judged(counted):
     assert counted(near_tie((0, 0.0), (1, 0.5)), request_ids=["another"]) == NOT_MEASURED
+
+
+def test_how_much_was_compared_and_how_often_a_second_choice_would_pass_are_told(counted):
+    """Two of ten tokens have another within 0.6: where the texts part and one more; a third is just above."""
+    near = near_tie((0, 0.0), (1, 0.5))
+    others = [near_tie((0, 0.0), (OTHER, gap), position=place) for place, gap in ((1, 0.6), (2, 0.61))]
+    assert counted(near, *others) == TIE
+    row = counted.row
+    assert (row.num_prompts, row.num_tokens, row.num_compared_tokens) == (1, NUM_TOKENS, POSITION + 1)
+    assert row.tie_limit == pytest.approx(0.6)
+    assert row.near_tie_share == pytest.approx(2 / NUM_TOKENS)
+
+
+def test_a_limit_beyond_what_the_audit_keeps_leaves_the_near_ties_unknown(counted):
+    counted(near_tie((0, 0.0), (1, 0.5)), noise={"num_positions": 100, "rms": 0.4, "largest": 0.5})
+    assert counted.row.tie_limit == pytest.approx(2.4)
+    assert counted.row.near_tie_share is None

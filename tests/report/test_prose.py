@@ -7,6 +7,7 @@ from draftbench.report import precision, prose
 from draftbench.report.recommend import overview_sentence, recommendation
 from draftbench.report.summarise import summarise
 from draftbench.report.summary import Comparison, Evidence
+from draftbench.report.tex import percent
 
 SETTING = ("small", 1)
 
@@ -144,8 +145,16 @@ def test_equal_texts_are_told_with_the_baseline_s_own(summarised):
 
 def test_texts_that_part_without_a_measured_gap_are_told_so(summarised):
     shape = Shape(diverging_methods=frozenset({"dflash"}))
-    said = prose.exactness_sentence(summarised(shape, budgets=(8,)), SETTING)
+    summary = summarised(shape, budgets=(8,))
+    said = prose.exactness_sentence(summary, SETTING)
     assert "where the target’s logit gap was not measured" in said
+    rows = [row for row in summary.exactness if row.method == "dflash"]
+    others = [row for row in summary.exactness if row.method == "ddtree-b8"]
+    half = sum(row.num_compared_tokens for row in rows)
+    whole = sum(row.num_tokens for row in others)
+    assert half < sum(row.num_tokens for row in rows)
+    share = (half + whole) / (whole + sum(row.num_tokens for row in rows))
+    assert f"Nothing is compared after that: {percent(share)} of the tokens are." in said
     assert "AR was not repeated" in said
 
 

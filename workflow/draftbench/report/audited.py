@@ -1,8 +1,9 @@
 """Logit gaps where outputs part, of the audit that the reference's own server made of it."""
 
-from draftbench.records import NearTie, OutputAudits
+from draftbench.records import NearTie
+from draftbench.report.near_ties import near_ties_of, resolution_of
 from draftbench.report.outputs import OutputPair
-from draftbench.stats.exactness import LogitGap, measured_resolution
+from draftbench.stats.exactness import LogitGap
 
 
 def audited_gap(pair: OutputPair) -> LogitGap | None:
@@ -12,24 +13,15 @@ def audited_gap(pair: OutputPair) -> LogitGap | None:
     known, or the audit kept too few candidates to tell.
     """
     audits = pair.reference_result.audit
-    if pair.candidates is None or audits is None or audits.noise is None:
+    if pair.candidates is None or audits is None:
         return None
-    noise = audits.noise
-    resolution = measured_resolution(noise.num_positions, noise.rms, noise.largest)
-    near_ties = _near_ties(audits, pair.reference.request_id)
+    resolution = resolution_of(audits)
+    near_ties = near_ties_of(audits, pair.reference.request_id)
     if resolution is None or near_ties is None:
         return None
     position, baseline_token, method_token = pair.candidates
     gap, is_exact = _gap(near_ties.get(position), audits.margin, baseline_token, method_token)
     return LogitGap(gap, resolution) if is_exact or gap > resolution else None
-
-
-def _near_ties(audits: OutputAudits, request_id: str) -> dict[int, NearTie] | None:
-    """Position -> near tie along one output; None where it was not audited."""
-    for output in audits.outputs:
-        if request_id in output.request_ids:
-            return {near_tie.position: near_tie for near_tie in output.near_ties}
-    return None
 
 
 def _gap(

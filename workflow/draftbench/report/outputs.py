@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from draftbench.records import CellResult, RequestRecord
 from draftbench.report.group import CellIndex, PairKey, Setting, pair_requests
+from draftbench.report.near_ties import num_near_ties
 from draftbench.report.summary import Exactness, Kind
 from draftbench.stats.exactness import Divergence, LogitGap, classify, first_divergence
 from draftbench.stats.quantiles import median
@@ -55,6 +56,12 @@ class OutputPair:
     def key(self) -> GapKey:
         """What names the pair in `Gaps`."""
         return self.result.cell, self.request.request_id, self.reference_result.cell
+
+    @property
+    def num_compared_tokens(self) -> int:
+        """Tokens of the baseline's output up to and with the first that differs."""
+        length = len(self.reference.output_ids or [])
+        return length if self.divergence is None else min(self.divergence.position + 1, length)
 
     @property
     def candidates(self) -> tuple[int, int, int] | None:
@@ -137,18 +144,35 @@ def _count(group: OutputGroup, pairs: Sequence[OutputPair], gaps: Gaps) -> Exact
     parted = [gaps.get(pair.key) for pair in pairs if pair.divergence is not None]
     kinds = [classify(gap) for gap in parted]
     tie_gaps = [gap.gap for gap, kind in zip(parted, kinds, strict=True) if gap is not None and kind == "tie"]
+    limits = [gap.resolution for gap in parted if gap is not None]
     return Exactness(
         model=group.setting.model,
         tp=group.setting.tp,
         method=group.method,
         kind=group.kind,
         num_compared=len(pairs),
+        num_prompts=len({pair.reference.prompt_id for pair in pairs}),
         num_equal=len(pairs) - len(positions),
+        num_tokens=sum(len(pair.reference.output_ids or []) for pair in pairs),
+        num_compared_tokens=sum(pair.num_compared_tokens for pair in pairs),
         num_ties=kinds.count("tie"),
         largest_tie_gap=max(tie_gaps, default=None),
+        tie_limit=max(limits, default=None),
+        near_tie_share=_near_tie_share(pairs),
         num_faults=kinds.count("fault"),
         num_unmeasured=kinds.count("not measured"),
         first_position=min(positions, default=None),
         median_position=median(positions),
         is_baseline=group.is_baseline,
     )
+
+
+def _near_tie_share(pairs: Sequence[OutputPair]) -> float | None:
+    """Over all tokens of the baseline's audited outputs; None without any."""
+    counted = [
+        (num, len(pair.reference.output_ids or []))
+        for pair in pairs
+        if (num := num_near_ties(pair.reference_result.audit, pair.reference.request_id)) is not None
+    ]
+    tokens = sum(length for _, length in counted)
+    return sum(num for num, _ in counted) / tokens if tokens else None

@@ -164,7 +164,8 @@ def exactness_sentence(summary: Summary, setting: Setting) -> str | None:
         parted = ", ".join(f"{num} {how}" for num, how in kinds if num)
         said = (
             f"{equal} of {compared} compared outputs of the drafting methods equal AR’s token for token "
-            f"({percent(equal / compared)}). Parted from it: {parted}."
+            f"({percent(equal / compared)}). Parted from it: {parted}. Nothing is compared after that: "
+            f"{_compared_share(drafting)} of the tokens are."
         )
     own = [row for row in rows if row.is_baseline]
     own_compared, own_equal = _total(own, "num_compared"), _total(own, "num_equal")
@@ -178,8 +179,18 @@ def exactness_sentence(summary: Summary, setting: Setting) -> str | None:
 
 def _tie_words(rows: Sequence[Exactness]) -> str:
     gaps = [row.largest_tie_gap for row in rows if row.largest_tie_gap is not None]
-    widest = f", the two logits at most {significant(max(gaps))} apart" if gaps else ""
-    return f"at a tie within the number format’s resolution{widest}"
+    limits = [row.tie_limit for row in rows if row.tie_limit is not None]
+    if not gaps or not limits:
+        return "at a tie within the number format’s resolution"
+    widest, limit = significant(max(gaps)), significant(max(limits))
+    return (
+        "at a tie within the number format’s resolution (the two logits at most "
+        f"{widest} apart; up to {limit} counts as a tie)"
+    )
+
+
+def _compared_share(rows: Sequence[Exactness]) -> str:
+    return percent(_total(rows, "num_compared_tokens") / _total(rows, "num_tokens"))
 
 
 def _total(rows: Sequence[Exactness], field: str) -> int:

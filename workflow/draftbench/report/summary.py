@@ -216,9 +216,16 @@ class Exactness(StrictModel):
     method: str
     kind: Kind
     num_compared: int
+    num_prompts: int = Field(description="that these outputs answer")
     num_equal: int
+    num_tokens: int = Field(description="of the baseline's outputs")
+    num_compared_tokens: int = Field(description="of them up to and with the first that differs")
     num_ties: int
     largest_tie_gap: float | None = Field(description="between the logits of the two tokens of a tie")
+    tie_limit: float | None = Field(description="greatest gap that would have been one where outputs parted")
+    near_tie_share: float | None = Field(
+        description="of the baseline's tokens that have another within that limit; null: not audited"
+    )
     num_faults: int
     num_unmeasured: int
     first_position: int | None = Field(description="earliest differing token")
