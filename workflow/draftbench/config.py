@@ -182,7 +182,7 @@ class Limits(Section):
 
 
 class WarmupPlan(Section):
-    """Batches on prompts that are measured nowhere, of the workload's own shape."""
+    """Batches on prompts that are measured nowhere, as many in flight as the workload has."""
 
     prompts: str
     max_tokens: PositiveInt

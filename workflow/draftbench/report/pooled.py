@@ -60,6 +60,7 @@ def _acceptance(
         method=method,
         workloads=list(workloads),
         prompt_type=prompt_type,
+        num_prompts=len({request.prompt_id for request in requests}),
         tau=pooled_tau(requests),
         num_rounds=rounds or 0,
         histogram=pooled_histogram(requests) if len(histograms) == len(requests) else None,

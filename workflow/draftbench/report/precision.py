@@ -16,7 +16,9 @@ def interval_paragraph(summary: Summary) -> str:
     return (
         f"{_starts_sentence(summary)} Intervals are 95\u00a0% over sessions and "
         "prompts, resampled together because every session asks the same prompts. Where an interval covers "
-        "1, the report says that the data cannot tell."
+        "1, the report says that the data cannot tell. An interval holds for other starts and other prompts "
+        "like these, not for another machine, model or drafter, and is not corrected for a method’s being "
+        "picked as the best of several."
         f"{_precision_sentence(summary)}"
     )
 

@@ -1,5 +1,6 @@
 """Results in, `requests.csv`, `cells.csv` and `summary.json` out."""
 
+from collections import defaultdict
 from pathlib import Path
 
 from draftbench.config import Campaign, ConcurrencyWorkload, Source
@@ -9,15 +10,25 @@ from draftbench.records import CellResult
 from draftbench.report import rounds
 from draftbench.report.cells import cell_row, method_info
 from draftbench.report.compare import comparisons, comparisons_before_repetition
+from draftbench.report.engine import engine_settings, rooms
 from draftbench.report.environment import shared_and_different
 from draftbench.report.gaps import gaps_of
 from draftbench.report.group import CellIndex
 from draftbench.report.load import LoadedCampaign
+from draftbench.report.measures import present
 from draftbench.report.outputs import count_exactness, output_pairs
 from draftbench.report.pooled import acceptances, load_points, round_times, turn_points
 from draftbench.report.results import load_results
 from draftbench.report.sessions import asked_half_width
-from draftbench.report.summary import CellRow, Counts, Exactness, ModelInfo, Summary, WorkloadInfo
+from draftbench.report.summary import (
+    CellRow,
+    Counts,
+    Exactness,
+    Kind,
+    ModelInfo,
+    Summary,
+    WorkloadInfo,
+)
 from draftbench.report.tables import cells_csv, requests_csv
 from draftbench.report.times import times_spent
 
@@ -75,6 +86,10 @@ def _summary(
         engine=campaign.engine.kind,
         engine_versions=sorted({result.identity.engine_version for result in results}),
         api=campaign.api,
+        engine_settings=engine_settings(campaign, results),
+        rooms=rooms(index),
+        prompt_tokens=_prompt_tokens(campaign, results),
+        warmup_tokens=campaign.warmup.max_tokens,
         sessions=campaign.sessions,
         max_sessions=campaign.session_limit,
         asked_half_width=asked_half_width(campaign),
@@ -105,6 +120,15 @@ def _summary(
         first_started_at=min(result.started_at for result in results),
         last_ended_at=max(result.ended_at for result in results),
     )
+
+
+def _prompt_tokens(campaign: Campaign, results: list[CellResult]) -> dict[Kind, tuple[int, int]]:
+    """By kind of workload; kinds without a prompt whose tokens the server counted are left out."""
+    counts: defaultdict[Kind, list[int]] = defaultdict(list)
+    for result in results:
+        kind = campaign.workloads[result.workload].kind
+        counts[kind] += present(request.num_prompt_tokens for request in result.requests)
+    return {kind: (min(found), max(found)) for kind, found in counts.items() if found}
 
 
 def _model(campaign: Campaign, name: str) -> ModelInfo:

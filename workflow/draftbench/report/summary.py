@@ -149,6 +149,7 @@ class Acceptance(StrictModel):
     method: str
     workloads: list[str] = Field(description="those that the method's speedup over several covers")
     prompt_type: str | None = Field(description="null for all together")
+    num_prompts: int
     tau: float | None
     num_rounds: int
     histogram: list[int] | None
@@ -172,6 +173,15 @@ class RoundTime(StrictModel):
     def ratio(self) -> float:
         """Steps of the baseline that a round costs: the tau from which on the method gains."""
         return self.round_s / self.step_s
+
+
+class Room(StrictModel):
+    """Tokens of all requests together that a method's servers could keep in their KV cache."""
+
+    model: str
+    tp: int
+    method: str
+    num_tokens: int
 
 
 class TurnPoint(StrictModel):
@@ -281,6 +291,10 @@ class Summary(StrictModel):
     engine: str
     engine_versions: list[str]
     api: str
+    engine_settings: str = Field(description="that all services have in common")
+    rooms: list[Room] = Field(description="empty where servers do not say")
+    prompt_tokens: dict[Kind, tuple[int, int]] = Field(description="of the shortest and longest prompt")
+    warmup_tokens: int = Field(description="of a reply of the warm-up")
     sessions: int = Field(description="starts of a service before the data are looked at")
     max_sessions: int = Field(description="starts of a service at most")
     asked_half_width: float = Field(description="of an interval, relative")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from draftbench.report.charts import Bar, Line, Panel, grouped_bars, key, line_panels
 from draftbench.report.look import Look, looks
+from draftbench.report.notes import size_range
 from draftbench.report.plots.base import Plot, comparisons, drafting_methods, only, settings
 from draftbench.report.prose import capitalised, setting_name, together
 from draftbench.report.summary import Acceptance, Comparison, MethodInfo, Setting, Summary
@@ -141,7 +142,8 @@ def by_prompt_type(summary: Summary) -> Iterator[Plot]:
             f"types-{number}",
             "budget",
             f"Emitted tokens per round by type of prompt{setting_name(summary, setting)}, "
-            f"{together(summary, rows)}. Dashed: AR.",
+            f"{together(summary, rows)}; n = {size_range([row.num_prompts for row in rows], 'prompt')} of "
+            "each type. Dashed: AR.",
             key(only(drawn, methods), with_lines=False)
             + grouped_bars(groups, "emitted tokens per round (tau)", reference=1.0),
         )
