@@ -53,6 +53,16 @@ def test_bars_are_sorted_by_value_with_the_missing_ones_last():
     assert code.index("{fast}") < code.index("{slow}") < code.index("{none}")
 
 
+def test_a_second_value_is_a_line_across_its_bar_that_the_axis_reaches():
+    def code(chart, crossed_at):
+        bar = Bar("a", 1.0, "000000", crossed_at=crossed_at)
+        return chart([bar] if chart is ranked_bars else [("g", [bar])], "x", reference=1.0)
+
+    for chart, axis in ((ranked_bars, "xmax"), (grouped_bars, "ymax")):
+        assert code(chart, 7.0).count("\\addplot") == code(chart, None).count("\\addplot") + 1
+        assert float(re.search(rf"{axis}=([\d.]+)", code(chart, 7.0)).group(1)) > 7.0
+
+
 def test_a_whisker_is_drawn_only_where_there_is_an_interval():
     def num_plots(bar):
         return ranked_bars([bar], "x", reference=1.0).count("\\addplot")

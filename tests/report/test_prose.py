@@ -66,14 +66,27 @@ def test_a_gain_that_is_there_before_repetition_is_recommended_with_it(summary):
     assert said.endswith("repeats itself: 1.10 (0.90 to 1.30, faster). Deploy DFlash for single requests.")
 
 
-def repeating(summary, before):
+def repeating(summary, before, **evidence):
     """Outputs are loops; before them the one comparison has another verdict."""
     known = with_overall(summary)
     cells = [row.model_copy(update={"repeated_8gram_share": 0.6}) for row in known.cells]
-    values = {"ratio": 1.1, "low": 0.9, "high": 1.3, "verdict": before}
+    values = {"ratio": 1.1, "low": 0.9, "high": 1.3, "verdict": before, **evidence}
     return known.model_copy(
         update={"cells": cells, "before_repetition": with_overall(summary, **values).comparisons}
     )
+
+
+def test_what_is_left_before_repetition_stands_beside_a_ratio_of_loops_without_advice_too(summary):
+    looping = repeating(summary, before="within one session", low=None, high=None)
+    (known,) = looping.comparisons
+    (quick,) = with_overall(summary, ratio=1.8, low=None, high=None, verdict="within one session").comparisons
+    alone = recommendation(looping.model_copy(update={"comparisons": [quick]}), SETTING)
+    assert "Before its or AR’s output first repeats itself it is 1.10. This is an observation" in alone
+    quick = quick.model_copy(update={"method": "ddtree-b8"})
+    both = recommendation(looping.model_copy(update={"comparisons": [known, quick]}), SETTING)
+    assert both.endswith("Before its or AR’s output first repeats itself it is 1.10.")
+    little = with_overall(summary).model_copy(update={"comparisons": [quick, known]})
+    assert "repeats itself" not in recommendation(little, SETTING)
 
 
 def test_a_ratio_across_two_machines_says_so(summarised):

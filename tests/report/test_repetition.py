@@ -1,6 +1,7 @@
 """Outputs that repeat themselves are said to, and their speedup is given up to there."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from synthetic import campaign_values, write_campaign
 from test_summarise import find
 
 from draftbench.report.draw import FigureList
+from draftbench.report.plots.speed import by_workload, headline
 from draftbench.report.repetition import (
     MUCH_REPETITION,
     before_repetition,
@@ -113,3 +115,17 @@ def test_without_token_ids_the_speedup_before_repetition_is_not_known(campaign, 
     assert find(summary.before_repetition, method="dflash", workload="long").mark == "no ids"
     assert before_repetition(summary, SETTING, "dflash", "long") is None
     assert before_repetition(summary, SETTING, "dflash", "short") is not None
+
+
+def test_bars_are_crossed_at_the_speedup_before_repetition(looping, summarised):
+    """A bar alone would show the loops; bars of text without them have no line."""
+    said = "Line across a bar: the speedup up to the first repeated 8-gram"
+    for make in (headline, by_workload):
+        (figure,) = make(looping)
+        assert said in figure.caption
+        (plain,) = make(summarised(budgets=()))
+        assert said not in plain.caption
+    ratio = before_repetition(looping, SETTING, "dflash", "long").evidence.ratio
+    (figure,) = by_workload(looping)
+    heights = {float(y) for y in re.findall(r"^\S+ ([\d.]+)$", figure.body, re.MULTILINE)}
+    assert any(height == pytest.approx(ratio, rel=1e-3) for height in heights)

@@ -32,6 +32,7 @@ class Bar:
         colour: six hexadecimal digits.
         interval: whisker; None draws none.
         points: single values behind it, drawn as dots.
+        crossed_at: a second value, drawn as a line across the bar.
         mark: the word in place of a value.
     """
 
@@ -40,12 +41,13 @@ class Bar:
     colour: str
     interval: tuple[float, float] | None = None
     points: tuple[float, ...] = ()
+    crossed_at: float | None = None
     mark: str = ""
 
     @property
     def reach(self) -> float:
         """The largest of all its parts."""
-        return max(self.value or 0.0, *self.points, *(self.interval or ()), 0.0)
+        return max(self.value or 0.0, self.crossed_at or 0.0, *self.points, *(self.interval or ()), 0.0)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ def ranked_bars(bars: Sequence[Bar], x_label: str, *, reference: float) -> str:
             axes.text(0.01 * reach, y, bar.mark, va="center", ha="left", color=f"#{FAILURE_COLOUR}")
             continue
         axes.barh([y], [bar.value], height=0.68, color=f"#{bar.colour}")
+        if bar.crossed_at is not None:
+            axes.plot([bar.crossed_at] * 2, [y - 0.34, y + 0.34], color="black", linewidth=1.6)
         _draw_spread(axes, bar, y, is_horizontal=True)
         axes.text(bar.reach + 0.015 * reach, y, f"{number(bar.value)}\u00d7", va="center", ha="left")
     axes.plot([reference] * 2, [0.6, 0.4 - len(bars)], color="black", linestyle="--", linewidth=0.8)
@@ -170,6 +174,9 @@ def grouped_bars(groups: Sequence[tuple[str, Sequence[Bar]]], y_label: str, *, r
                 _write_upright(axes, x, 0.02 * reach, bar.mark)
                 continue
             axes.bar([x], [bar.value], width=0.9 * width, color=f"#{bar.colour}")
+            if bar.crossed_at is not None:
+                ends = (x - 0.45 * width, x + 0.45 * width)
+                axes.plot(ends, [bar.crossed_at] * 2, color="black", linewidth=1.6)
             _draw_spread(axes, bar, x, is_horizontal=False)
     ends = (-0.5, len(groups) - 0.5)
     axes.plot(ends, [reference] * 2, color="black", linestyle="--", linewidth=0.8)

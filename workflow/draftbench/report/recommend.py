@@ -39,6 +39,8 @@ def _advice(summary: Summary, setting: Setting, best: Comparison, evidence: Evid
     before = before_repetition(summary, setting, best.method, None)
     is_judged = evidence.verdict == "faster" and repeats_much(summary, setting)
     advice = ADVICE[evidence.verdict].format(method=label(summary, best.method))
+    if evidence.verdict == "within one session":
+        return f"{_before_words(summary, setting, best)}{advice}"
     if not is_judged or before is None or before.evidence is None:
         return advice
     if before.evidence.verdict == "faster":
@@ -47,6 +49,14 @@ def _advice(summary: Summary, setting: Setting, best: Comparison, evidence: Evid
         f"Before its or AR’s output first repeats itself that does not hold: {ratio_words(before)}. Deploy "
         "it only where outputs repeat themselves as much as these."
     )
+
+
+def _before_words(summary: Summary, setting: Setting, row: Comparison) -> str:
+    """The ratio that a loop has no part in, where outputs repeat themselves much; with a space behind."""
+    before = before_repetition(summary, setting, row.method, None)
+    if before is None or before.evidence is None or not repeats_much(summary, setting):
+        return ""
+    return f"Before its or AR’s output first repeats itself it is {ratio_words(before)}. "
 
 
 def overview_sentence(best: Sequence[Comparison]) -> str:
@@ -85,5 +95,7 @@ def _rivals(summary: Summary, rows: Sequence[Comparison]) -> str:
 def _better_known(summary: Summary, rows: Sequence[Comparison]) -> str:
     """The best method that has an interval, where the best of all has none."""
     known = [row for row in rows if row.evidence and row.evidence.low is not None]
-    is_told = not known or known[0] is rows[0]
-    return "" if is_told else f" Of the methods with an interval: {verdict_sentence(summary, known[0])}"
+    if not known or known[0] is rows[0]:
+        return ""
+    before = _before_words(summary, (known[0].model, known[0].tp), known[0])
+    return f" Of the methods with an interval: {verdict_sentence(summary, known[0])} {before}".rstrip()

@@ -8,7 +8,8 @@ from draftbench.report.look import Look, looks
 from draftbench.report.notes import figure_note, signs
 from draftbench.report.plots.base import Plot, comparisons, drafting_methods, only, settings
 from draftbench.report.prose import setting_name, together
-from draftbench.report.summary import Comparison, Kind, Summary
+from draftbench.report.repetition import before_repetition, repeats_at_all
+from draftbench.report.summary import Comparison, Kind, Setting, Summary
 
 
 def headline(summary: Summary) -> Iterator[Plot]:
@@ -21,9 +22,10 @@ def headline(summary: Summary) -> Iterator[Plot]:
                 f"headline-{number}",
                 "summary" if number == 1 else "speed",
                 f"Speedup over autoregressive decoding{setting_name(summary, setting)}, "
-                f"{together(summary, list(rows.values()))}, best first. {figure_note(list(rows.values()))}",
+                f"{together(summary, list(rows.values()))}, best first. {figure_note(list(rows.values()))}"
+                f"{_crossed_note(summary, setting)}",
                 ranked_bars(
-                    [_bar(drawn[name], row) for name, row in rows.items()],
+                    [_bar(summary, drawn[name], row) for name, row in rows.items()],
                     "speedup over AR (higher is better)",
                     reference=1.0,
                 ),
@@ -60,20 +62,39 @@ def _grouped(summary: Summary, family: _Family) -> Iterator[Plot]:
                 f"{family.name}-{number}",
                 family.section,
                 f"Speedup over autoregressive decoding{setting_name(summary, setting)}, {family.words}. "
-                f"{figure_note(every)}",
+                f"{figure_note(every)}{_crossed_note(summary, setting) if family.kind == 'single' else ''}",
                 key(only(drawn, methods), with_lines=False)
-                + grouped_bars(_groups(drawn, methods, rows), "speedup over AR", reference=1.0),
+                + grouped_bars(_groups(summary, methods, rows), "speedup over AR", reference=1.0),
             )
 
 
 def _groups(
-    drawn: dict[str, Look], methods: Sequence[str], rows: dict[str, dict[str, Comparison]]
+    summary: Summary, methods: Sequence[str], rows: dict[str, dict[str, Comparison]]
 ) -> list[tuple[str, list[Bar]]]:
+    drawn = looks(summary)
     return [
-        (_marked(workload, by_method.values()), [_bar(drawn[m], by_method.get(m)) for m in methods])
+        (
+            _marked(workload, by_method.values()),
+            [_bar(summary, drawn[method], by_method.get(method)) for method in methods],
+        )
         for workload, by_method in rows.items()
         if by_method
     ]
+
+
+def _crossed_note(summary: Summary, setting: Setting) -> str:
+    """What the lines across bars are, where there are any."""
+    if not repeats_at_all(summary, setting):
+        return ""
+    return " Line across a bar: the speedup up to the first repeated 8-gram of either output."
+
+
+def _before(summary: Summary, comparison: Comparison) -> float | None:
+    """The ratio before repetition, where outputs repeat themselves."""
+    setting = (comparison.model, comparison.tp)
+    row = before_repetition(summary, setting, comparison.method, comparison.workload)
+    has_line = row is not None and repeats_at_all(summary, setting)
+    return row.evidence.ratio if has_line and row and row.evidence else None
 
 
 def _marked(name: str, rows: Iterable[Comparison]) -> str:
@@ -81,7 +102,7 @@ def _marked(name: str, rows: Iterable[Comparison]) -> str:
     return name + signs(row for row in rows if row.evidence)
 
 
-def _bar(look: Look, comparison: Comparison | None) -> Bar:
+def _bar(summary: Summary, look: Look, comparison: Comparison | None) -> Bar:
     if comparison is None or comparison.evidence is None:
         return Bar(look.label, None, look.colour, mark=(comparison and comparison.mark) or "not planned")
     evidence = comparison.evidence
@@ -92,4 +113,5 @@ def _bar(look: Look, comparison: Comparison | None) -> Bar:
         look.colour,
         interval=(evidence.low or 0.0, evidence.high or 0.0) if is_bounded else None,
         points=tuple(evidence.per_unit) if len(evidence.per_unit) > 1 else (),
+        crossed_at=_before(summary, comparison),
     )
