@@ -5,18 +5,22 @@ import re
 from pathlib import Path
 
 import pytest
-from synthetic import campaign_values, write_campaign
+from synthetic import Shape, campaign_values, write_campaign
 from test_summarise import find
 
+from draftbench.report.compare import comparisons_with_line
 from draftbench.report.draw import FigureList
+from draftbench.report.group import CellIndex
 from draftbench.report.plots.speed import by_workload, headline
 from draftbench.report.repetition import (
     MUCH_REPETITION,
     before_repetition,
+    over_line_sentence,
     repeated_share,
     repetition_overview,
     repetition_sentence,
 )
+from draftbench.report.results import load_results
 from draftbench.report.summarise import summarise
 from draftbench.report.tex import percent
 from draftbench.report.typeset import render
@@ -129,3 +133,46 @@ def test_bars_are_crossed_at_the_speedup_before_repetition(looping, summarised):
     (figure,) = by_workload(looping)
     heights = {float(y) for y in re.findall(r"^\S+ ([\d.]+)$", figure.body, re.MULTILINE)}
     assert any(height == pytest.approx(ratio, rel=1e-3) for height in heights)
+
+
+def test_a_tree_is_paired_with_the_line_in_the_sessions_of_both(summarised):
+    """The quotient of their speedups over AR is of other sessions, where one has more of them."""
+    shape = Shape(missing=frozenset({"tp1-ddtree-b8-s2.long"}), boots={"tp1-dflash": "another"})
+    summary = summarised(shape, is_partial=True, sessions=2, budgets=(8,))
+    (row,) = summary.over_line
+    cells = {
+        (cell.method, cell.workload): cell
+        for cell in summary.cells
+        if cell.session == 1 and cell.workload in row.workloads
+    }
+    seconds = {
+        method: sum(
+            cells[method, name].output_tokens / cells[method, name].tok_per_s for name in row.workloads
+        )
+        for method in ("dflash", "ddtree-b8")
+    }
+    assert row.evidence.ratio == pytest.approx(seconds["dflash"] / seconds["ddtree-b8"])
+    assert (row.method, row.evidence.num_sessions, row.num_split_sessions) == ("ddtree-b8", 1, 1)
+    said = over_line_sentence(summary, SETTING)
+    assert f"DDTree-8 has {row.evidence.ratio:.2f} times its speed (single prompts" in said
+    assert said.endswith("on another machine of the same kind in 1 session).")
+
+
+@pytest.mark.parametrize("faulty", ["dflash", "ddtree-b8"])
+def test_a_method_whose_text_is_faulty_is_not_paired(tmp_path, faulty):
+    paths = write_campaign(tmp_path / "c", campaign_values(budgets=(8,)))
+    row = find(summarise(*paths, tmp_path / "build").exactness, method=faulty, kind="single")
+    loaded = load_results(*paths, is_partial=False, client_sha256=None)
+    index = CellIndex.of(loaded.campaign, loaded.cells)
+    with_fault = [row.model_copy(update={"num_faults": 1})]
+    assert len(comparisons_with_line(index, [row], 7, is_whole=True)) == 1
+    assert comparisons_with_line(index, with_fault, 7, is_whole=True) == []
+
+
+def test_a_missing_line_leaves_no_pairing(summarised):
+    summary = summarised(budgets=(8,))
+    assert len(summary.over_line) == len(summary.over_line_before_repetition) == 1
+    no_line = frozenset(row.cell for row in summary.cells if row.method == "dflash")
+    missing = summarised(Shape(missing=no_line), is_partial=True, budgets=(8,))
+    assert missing.over_line == []
+    assert over_line_sentence(missing, SETTING) == ""

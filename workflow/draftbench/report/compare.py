@@ -1,4 +1,7 @@
-"""Every method against the baseline of the same model, TP size and session, paired by prompt."""
+"""Every method against the baseline of the same model, TP size and session, paired by prompt.
+
+Trees are also compared with the linear block, in the same way.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +33,8 @@ class Scope:
     """What one comparison covers.
 
     Attributes:
-        setting, method: what is compared with the baseline there.
+        setting, method: what is compared there.
+        reference: with what: the baseline or, of a tree, the linear block.
         workload: its name; None for several together.
         workloads: the workloads summed.
         kind: their kind.
@@ -39,6 +43,7 @@ class Scope:
 
     setting: Setting
     method: str
+    reference: str
     workload: str | None
     workloads: tuple[str, ...]
     kind: Kind
@@ -67,7 +72,7 @@ class Measured(NamedTuple):
 
 def comparisons(index: CellIndex, exactness: Sequence[Exactness], seed: int) -> list[Comparison]:
     """All comparisons: each workload, and the single-request workloads together."""
-    faulty = {(row.model, row.tp, row.method) for row in exactness if row.num_faults and not row.is_baseline}
+    faulty = _faulty(exactness)
     fault = Hole("fault", "its text differs from the baseline's by more than rounding")
     return [
         _outcome(scope, fault)
@@ -90,6 +95,37 @@ def comparisons_before_repetition(index: CellIndex, seed: int) -> list[Compariso
     ]
 
 
+def comparisons_with_line(
+    index: CellIndex, exactness: Sequence[Exactness], seed: int, *, is_whole: bool
+) -> list[Comparison]:
+    """Every tree against the linear block over the single-request workloads together.
+
+    The quotient of two speedups over AR is another thing where one method has more sessions.
+
+    Args:
+        index: the cells.
+        exactness: whose faults leave a method without a number.
+        seed: of the draws.
+        is_whole: all tokens; else those before either output repeats an 8-gram.
+    """
+    algorithms = {name: method.algorithm for name, method in index.campaign.methods.items()}
+    faulty = _faulty(exactness)
+    rows = []
+    for scope in _scopes(index):
+        lines = [name for name in index.methods(scope.setting) if algorithms[name] == "dflash"]
+        if scope.workload is not None or algorithms[scope.method] != "ddtree" or not lines:
+            continue
+        if not faulty & {(*scope.setting, scope.method), (*scope.setting, lines[0])}:
+            paired = replace(scope, reference=lines[0], is_whole=is_whole)
+            rows.append(_compare_sessions(index, paired, seed))
+    return rows
+
+
+def _faulty(exactness: Sequence[Exactness]) -> set[tuple[str, int, str]]:
+    """(model, TP, method) whose texts differ by more than rounding."""
+    return {(row.model, row.tp, row.method) for row in exactness if row.num_faults and not row.is_baseline}
+
+
 def _scopes(index: CellIndex) -> Iterator[Scope]:
     if index.baseline is None:
         return
@@ -99,11 +135,11 @@ def _scopes(index: CellIndex) -> Iterator[Scope]:
                 continue
             together = index.together(setting, method)
             if together:
-                yield Scope(setting, method, None, together, "single")
+                yield Scope(setting, method, index.baseline, None, together, "single")
             planned = {key[2] for key in index.by_key if key[:2] == (setting, method)}
             for name, workload in index.campaign.workloads.items():
                 if name in planned:
-                    yield Scope(setting, method, name, (name,), workload.kind)
+                    yield Scope(setting, method, index.baseline, name, (name,), workload.kind)
 
 
 def _compare_sessions(index: CellIndex, scope: Scope, seed: int) -> Comparison:
@@ -148,14 +184,13 @@ def _outcome(
 def _session_outcomes(index: CellIndex, scope: Scope) -> Iterator[Measured | Hole | None]:
     for session in index.sessions():
         methods = [index.find(scope.setting, scope.method, name, session) for name in scope.workloads]
-        baselines = [
-            index.find(scope.setting, index.baseline or "", name, session) for name in scope.workloads
-        ]
-        yield _pair_session(methods, baselines, scope)
+        baselines = [index.find(scope.setting, scope.reference, name, session) for name in scope.workloads]
+        prefix = "AR " if scope.reference == index.baseline else f"{scope.reference} "
+        yield _pair_session(methods, baselines, scope, prefix)
 
 
 def _pair_session(
-    methods: list[LoadedCell | None], baselines: list[LoadedCell | None], scope: Scope
+    methods: list[LoadedCell | None], baselines: list[LoadedCell | None], scope: Scope, prefix: str
 ) -> Measured | Hole | None:
     """Totals of one session; why there are none; None where the campaign plans none."""
     if all(cell is None for cell in methods):
@@ -163,7 +198,7 @@ def _pair_session(
     totals: Totals = {}
     is_split = False
     for method, baseline in zip(methods, baselines, strict=True):
-        ours, theirs = _whole_result(method, ""), _whole_result(baseline, "AR ")
+        ours, theirs = _whole_result(method, ""), _whole_result(baseline, prefix)
         if isinstance(ours, Hole):
             return ours
         if isinstance(theirs, Hole):

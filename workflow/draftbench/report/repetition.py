@@ -6,9 +6,17 @@ would give.
 
 from collections.abc import Sequence
 
-from draftbench.report.prose import joined, label, ratio_words, together
+from draftbench.report.prose import (
+    interval,
+    joined,
+    label,
+    ratio_words,
+    sample_size,
+    setting_name,
+    together,
+)
 from draftbench.report.summary import CellRow, Comparison, Setting, Summary
-from draftbench.report.tex import number, percent
+from draftbench.report.tex import count, number, percent
 
 MUCH_REPETITION = 0.2
 """Share of repeated 8-grams above which the report warns.
@@ -83,6 +91,34 @@ def repetition_overview(summary: Summary, settings: Sequence[Setting], names: Se
         f"{percent(MUCH_REPETITION)} of the 8-grams occurred before in the same output. Loops are drafted "
         "almost without fault, so the speedups there say more about loops than about text; section 3 has the "
         "shares."
+    )
+
+
+def over_line_sentence(summary: Summary, setting: Setting) -> str:
+    """The fastest tree against the linear block itself, in the sessions of both; empty without a number."""
+    known = {
+        row.method: (row, row.evidence)
+        for row in summary.over_line
+        if (row.model, row.tp) == setting and row.evidence is not None
+    }
+    if not known:
+        return ""
+    best, evidence = max(known.values(), key=lambda pair: pair[1].ratio)
+    num_split = best.num_split_sessions
+    split = f"; on another machine of the same kind in {count(num_split, 'session')}" if num_split else ""
+    before = [
+        ratio_words(row)
+        for row in summary.over_line_before_repetition
+        if ((row.model, row.tp), row.method) == (setting, best.method)
+        and row.evidence is not None
+        and repeats_at_all(summary, setting)
+    ]
+    return (
+        f"Paired with the linear block itself, {label(summary, best.method)} has {number(evidence.ratio)} "
+        f"times its speed{setting_name(summary, setting)} "
+        f"({interval(evidence)}; {sample_size(evidence)}{split})"
+        + "".join(f", and {ratio} up to the first repeated 8-gram of either output" for ratio in before)
+        + "."
     )
 
 

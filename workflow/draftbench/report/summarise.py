@@ -9,7 +9,11 @@ from draftbench.files import write_atomic
 from draftbench.records import CellResult
 from draftbench.report import rounds
 from draftbench.report.cells import cell_row, method_info
-from draftbench.report.compare import comparisons, comparisons_before_repetition
+from draftbench.report.compare import (
+    comparisons,
+    comparisons_before_repetition,
+    comparisons_with_line,
+)
 from draftbench.report.engine import engine_settings, rooms
 from draftbench.report.environment import shared_and_different
 from draftbench.report.gaps import gaps_of
@@ -106,6 +110,8 @@ def _summary(
         cells=rows,
         comparisons=comparisons(index, exactness, campaign.seed),
         before_repetition=comparisons_before_repetition(index, campaign.seed),
+        over_line=comparisons_with_line(index, exactness, campaign.seed, is_whole=True),
+        over_line_before_repetition=comparisons_with_line(index, exactness, campaign.seed, is_whole=False),
         acceptance=acceptances(index),
         round_times=round_times(index),
         turns=turn_points(index),

@@ -313,6 +313,8 @@ class Summary(StrictModel):
     before_repetition: list[Comparison] = Field(
         description="of single requests, over the tokens before either output repeats an 8-gram"
     )
+    over_line: list[Comparison] = Field(description="of trees with the linear block, over single requests")
+    over_line_before_repetition: list[Comparison]
     acceptance: list[Acceptance]
     round_times: list[RoundTime]
     turns: list[TurnPoint]

@@ -18,6 +18,7 @@ from draftbench.report.load import read_record
 from draftbench.report.loads import reach_sentence, steady_ratio
 from draftbench.report.notes import bold_note, split_note, split_sign, table_note
 from draftbench.report.programs import TEX_PACKAGES, missing_programs
+from draftbench.report.repetition import over_line_sentence
 from draftbench.report.scope import scope_sentence
 from draftbench.report.summary import Summary
 from draftbench.report.tex import DASH, Raw, breakable, number, percent, significant, tex
@@ -111,6 +112,7 @@ def render(summary: Summary, figures: FigureList, templates: Path) -> str:
     environment.globals |= {name: getattr(view, name) for name in names}
     environment.globals |= {"dash": DASH, "min_requests": min_requests, "table_note": table_note}
     environment.globals |= {"steady_ratio": steady_ratio, "reach_sentence": reach_sentence}
+    environment.globals |= {"over_line_sentence": over_line_sentence}
     environment.globals |= {"room_text": room_text, "scope_sentence": scope_sentence}
     environment.globals |= {"bold_note": bold_note, "split_note": split_note, "split_sign": split_sign}
     try:
