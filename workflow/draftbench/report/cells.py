@@ -9,7 +9,13 @@ from draftbench.config import Campaign, ConcurrencyWorkload
 from draftbench.definitions import pooled_tau, request_tok_per_s, steady_tok_per_s
 from draftbench.records import CellResult
 from draftbench.report.load import LoadedCell
-from draftbench.report.measures import cell_tok_per_s, output_tokens, present, total_or_none
+from draftbench.report.measures import (
+    cell_tok_per_s,
+    joules_per_token,
+    output_tokens,
+    present,
+    total_or_none,
+)
 from draftbench.report.summary import CellRow, MethodInfo
 from draftbench.stats.exactness import repeated_ngram_share
 from draftbench.stats.quantiles import median, supported_quantile
@@ -119,6 +125,7 @@ def _numbers(result: CellResult | None, *, concurrency: int | None) -> dict[str,
         "ttft_max_s": max(ttft, default=None),
         "tpot_median_s": median(present(request.tpot_s for request in requests)),
         "e2e_median_s": median(present(request.e2e_s for request in requests)),
+        "joules_per_token": None if result is None else joules_per_token(result),
         "num_rounds": total_or_none(request.num_rounds for request in requests),
         "tau": pooled_tau(requests),
         "num_cached_tokens": total_or_none(request.num_cached_tokens for request in requests),

@@ -9,6 +9,8 @@ from draftbench.records import CellResult, RequestRecord
 from draftbench.report.summary import CellRow
 
 Value = TypeVar("Value")
+MIN_POWER_SAMPLES = 5
+"""A mean of fewer is of the moments at which they happened to be taken."""
 
 
 def present(values: Iterable[Value | None]) -> list[Value]:
@@ -64,3 +66,25 @@ def cell_tok_per_s(result: CellResult, *, is_concurrent: bool) -> float | None:
     """Tokens a second of a cell: a ratio of totals."""
     seconds = busy_s(result, is_concurrent=is_concurrent)
     return output_tokens(result) / seconds if seconds > 0 else None
+
+
+def joules_per_token(result: CellResult) -> float | None:
+    """Energy of the server's GPUs from the first send to the last end, by output token.
+
+    None where their power was not sampled, or too few times for the mean to be one of the cell.
+    """
+    telemetry, indices = result.telemetry, result.identity.environment.get("gpu_indices")
+    if telemetry is None or not indices:
+        return None
+    names = [f"gpu{index}_power_w" for index in indices]
+    if not set(names) <= set(telemetry.columns):
+        return None
+    places = [telemetry.columns.index(name) for name in names]
+    begin_s, end_s = result.window_s
+    time_place = telemetry.columns.index("time_s")
+    samples = [row for row in telemetry.samples if begin_s <= (row[time_place] or 0.0) <= end_s]
+    watts = [sum(present(row[place] for place in places)) for row in samples]
+    tokens = output_tokens(result)
+    if len(watts) < MIN_POWER_SAMPLES or not tokens:
+        return None
+    return sum(watts) / len(watts) * (end_s - begin_s) / tokens

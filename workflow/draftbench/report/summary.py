@@ -130,6 +130,7 @@ class CellRow(StrictModel):
     ttft_max_s: float | None
     tpot_median_s: float | None
     e2e_median_s: float | None
+    joules_per_token: float | None = Field(description="of the GPUs; null: not sampled often enough")
     num_rounds: int | None
     tau: float | None
     num_cached_tokens: int | None
