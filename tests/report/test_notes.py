@@ -57,6 +57,7 @@ def test_beside_a_ratio_of_fewer_sessions_bold_is_not_called_the_highest(summari
     assert max(column, key=lambda row: row.evidence.ratio).method == "dflash"
     assert bold_note(column) == "Bold: highest of the column without a \u2020."
     assert bold_note(view.comparisons_of(("small", 1), ["short"])) == "Bold: highest of the column."
+    assert bold_note([row for row in column if row.num_excluded_sessions]) == ""
 
 
 def test_curves_of_two_machines_say_so_in_their_captions(summarised):
@@ -76,3 +77,6 @@ def test_the_range_of_the_sessions_stands_below_a_median_of_several(summarised):
     ranges = view.ranges_of_ttft(("small", 1), "ar", ["short", "very-long"])
     assert ranges == [(min(medians), max(medians)), None]
     assert view.ranges_of_ttft(("small", 1), "ar", ["very-long"]) == []
+    said = "below in small type the TTFT of the fastest and the slowest session"
+    assert said in render(summary, FigureList(figures=[]), TEMPLATES)
+    assert said not in render(summarised(budgets=()), FigureList(figures=[]), TEMPLATES)

@@ -30,8 +30,11 @@ def table_note(rows: Sequence[Comparison]) -> str:
 
 def bold_note(rows: Iterable[Comparison]) -> str:
     """Which number of a column is bold: a ratio of fewer sessions than the others never is."""
-    has_excluded = any(row.num_excluded_sessions for row in rows)
-    return "Bold: highest of the column" + (f" without a {EXCLUDED}." if has_excluded else ".")
+    known = [row for row in rows if row.evidence]
+    excluded = [row for row in known if row.num_excluded_sessions]
+    if len(excluded) == len(known):
+        return ""
+    return "Bold: highest of the column" + (f" without a {EXCLUDED}." if excluded else ".")
 
 
 def split_note(rows: Iterable[Comparison | RoundTime]) -> str:
