@@ -50,7 +50,12 @@ def test_the_longest_waits_at_the_most_requests_in_flight_stand_beside_the_gain(
     summary, _ = many
     ours, theirs = (find(summary.loads, method=name, **LOADED) for name in ("dflash", "ar"))
     said = waits_sentence(summary, SETTING, "dflash")
-    assert said.startswith("At 8 the longest time to a first token is ")
+    steady = ours.steady_tok_per_s / theirs.steady_tok_per_s
+    begin = f"At 8 it is {steady:.2f} while all slots are decoding, and the longest time to a first token is "
+    assert said.startswith(begin)
+    unsteady = [row.model_copy(update={"steady_tok_per_s": None}) for row in summary.loads]
+    without = summary.model_copy(update={"loads": unsteady})
+    assert waits_sentence(without, SETTING, "dflash").startswith("At 8 the longest time to a first token is ")
     for seconds in (ours.ttft_max_s, ours.chunk_gap_p99_s, theirs.chunk_gap_p99_s):
         assert f"{1000 * seconds:.3g}" in said
     assert View(summary, FigureList(figures=[])).load_sentence(SETTING).endswith(said)

@@ -2,7 +2,7 @@
 
 from draftbench.report.prose import joined, label
 from draftbench.report.summary import LoadPoint, Setting, Summary
-from draftbench.report.tex import significant
+from draftbench.report.tex import number, significant
 
 
 def steady_ratio(summary: Summary, row: LoadPoint) -> float | None:
@@ -24,16 +24,18 @@ def steady_ratio(summary: Summary, row: LoadPoint) -> float | None:
 
 
 def waits_sentence(summary: Summary, setting: Setting, method: str) -> str:
-    """The longest waits of a method and of AR at the most requests in flight; empty without those of both."""
+    """Steady ratio and longest waits at the most requests in flight; empty without those of both methods."""
     rows = [row for row in summary.loads if (row.model, row.tp, row.method) == (*setting, method)]
     row = max(rows, key=lambda row: row.concurrency, default=None)
     base = _baseline_of(summary, row) if row else None
     if row is None or base is None or row.ttft_max_s is None or base.ttft_max_s is None:
         return ""
     name = label(summary, method)
+    steady = steady_ratio(summary, row)
+    busy = f"it is {number(steady)} while all slots are decoding, and " if steady is not None else ""
     said = (
-        f"At {row.concurrency} the longest time to a first token is {_ms(row.ttft_max_s)} with {name} and "
-        f"{_ms(base.ttft_max_s)} with AR"
+        f"At {row.concurrency} {busy}the longest time to a first token is {_ms(row.ttft_max_s)} with {name} "
+        f"and {_ms(base.ttft_max_s)} with AR"
     )
     if row.chunk_gap_p99_s is None or base.chunk_gap_p99_s is None:
         return f"{said}."
