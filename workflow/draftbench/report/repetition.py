@@ -13,7 +13,6 @@ from draftbench.report.prose import (
     ratio_words,
     sample_size,
     setting_name,
-    together,
 )
 from draftbench.report.summary import CellRow, Comparison, Setting, Summary
 from draftbench.report.tex import count, number, percent
@@ -75,7 +74,7 @@ def repetition_sentence(summary: Summary, setting: Setting) -> str | None:
             "A loop is drafted almost without fault, so a speedup on such text says more about loops than "
             "about text, and once two texts have parted they are not the same text.",
             *_run_on(summary),
-            *(_before_text(summary, setting, method) for method in drafting),
+            *_lengths_text(summary, setting, drafting),
             *_least_text(summary, setting, drafting),
         ]
     )
@@ -168,17 +167,20 @@ def _run_on(summary: Summary) -> list[str]:
     return [said] if runs_on else []
 
 
-def _before_text(summary: Summary, setting: Setting, method: str) -> str:
-    """The speedup up to where the first of the two outputs repeats itself."""
-    row = before_repetition(summary, setting, method, None)
-    if row is None or row.evidence is None:
-        return f"{label(summary, method)}’s speedup before the first repetition is not known."
-    length = row.evidence.num_tokens / row.evidence.num_requests
-    return (
-        f"Up to the first repeated 8-gram of either output ({number(length, 0)} tokens a request on average, "
-        "prefill included) "
-        f"{label(summary, method)} has {ratio_words(row)} over {together(summary, [row])}."
-    )
+def _lengths_text(summary: Summary, setting: Setting, methods: Sequence[str]) -> list[str]:
+    """How much text the speedups before repetition are of; the speedups stand beside the whole ones."""
+    rows = [before_repetition(summary, setting, method, None) for method in methods]
+    lengths = [
+        f"{number(row.evidence.num_tokens / row.evidence.num_requests, 0)} with {label(summary, row.method)}"
+        for row in rows
+        if row is not None and row.evidence is not None
+    ]
+    if not lengths:
+        return ["Speedups before the first repetition are not known."]
+    return [
+        f"The speedups before repetition are of {joined(lengths)} tokens a request on average, up to the "
+        "first repeated 8-gram of either output, prefill included."
+    ]
 
 
 def _least_text(summary: Summary, setting: Setting, methods: Sequence[str]) -> list[str]:
