@@ -123,7 +123,7 @@ def comparisons_with_line(
 
 def _faulty(exactness: Sequence[Exactness]) -> set[tuple[str, int, str]]:
     """(model, TP, method) whose texts differ by more than rounding."""
-    return {(row.model, row.tp, row.method) for row in exactness if row.num_faults and not row.is_baseline}
+    return {(row.model, row.tp, row.method) for row in exactness if row.num_faults}
 
 
 def _scopes(index: CellIndex) -> Iterator[Scope]:
@@ -147,7 +147,7 @@ def _compare_sessions(index: CellIndex, scope: Scope, seed: int) -> Comparison:
     holes = [outcome for outcome in sessions if isinstance(outcome, Hole)]
     measured = [outcome for outcome in sessions if not isinstance(outcome, Hole)]
     if not measured:
-        return _outcome(scope, holes[0] if holes else Hole(NOT_RUN, "not planned"))
+        return _outcome(scope, holes[0])
     units = sorted(set.intersection(*(set(one.totals) for one in measured)))
     if not units:
         return _outcome(scope, Hole("unpaired", "the method and the baseline answered no common prompt"))

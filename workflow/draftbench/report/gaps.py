@@ -132,7 +132,7 @@ def _measure_target(pairs: Sequence[OutputPair], campaign: Campaign, target: _Ta
         by_reference[pair.reference_result.cell, pair.reference.request_id].append(pair)
     logger.info("measuring logit gaps of %d outputs, %d passes", len(pairs), len(by_reference))
     model_path = Path(target.model_path)
-    teacher = Teacher(model_path, target.dtype, max(_length(pair) for pair in pairs) + 1)
+    teacher = Teacher(model_path, target.dtype, max(_length(pair) for pair in pairs))
     template = ChatTemplate(model_path)
     for members in list(by_reference.values())[:MAX_PASSES]:
         texts = input_texts(campaign, members[0].reference_result, template)
