@@ -6,10 +6,11 @@ from pathlib import Path
 from synthetic import Shape
 
 from draftbench.report.draw import FigureList, draw_figures
-from draftbench.report.notes import bold_note, table_note
+from draftbench.report.notes import bold_note, figure_note, signs, table_note
 from draftbench.report.plots.agentic import by_turn
 from draftbench.report.plots.load import by_concurrency
 from draftbench.report.plots.speed import by_workload
+from draftbench.report.summary import Comparison, Evidence
 from draftbench.report.typeset import render
 from draftbench.report.view import View
 
@@ -80,3 +81,70 @@ def test_the_range_of_the_sessions_stands_below_a_median_of_several(summarised):
     said = "below in small type the TTFT of the fastest and the slowest session"
     assert said in render(summary, FigureList(figures=[]), TEMPLATES)
     assert said not in render(summarised(budgets=()), FigureList(figures=[]), TEMPLATES)
+
+
+def evidence(num_sessions=3, num_units=5, **facts):
+    values = {
+        "ratio": 1.5,
+        "low": 1.2,
+        "high": 1.9,
+        "verdict": "faster",
+        "num_sessions": num_sessions,
+        "unit": "prompt",
+        "num_units": num_units,
+        "num_requests": 15,
+        "num_tokens": 300,
+        "per_unit": [1.4, 1.6],
+        "per_session": [1.5],
+        "half_width": 0.2,
+    }
+    return Evidence(**values | facts)
+
+
+def row(known, *, mark=None, num_excluded=0, num_split=0):
+    return Comparison(
+        model="small",
+        tp=1,
+        method="dflash",
+        workload="long",
+        workloads=["long"],
+        evidence=known,
+        mark=mark,
+        reason=None,
+        num_excluded_sessions=num_excluded,
+        num_split_sessions=num_split,
+    )
+
+
+def test_a_note_names_n_and_only_the_signs_that_occur():
+    assert table_note([row(evidence())]) == (
+        "n = 3 sessions, 5 prompts each. Brackets: 95\u00a0% intervals over sessions and prompts."
+    )
+    rows = [
+        row(evidence(2, 4, low=None, high=None), num_excluded=1),
+        row(evidence(3, 5), num_split=1),
+        row(None, mark="OOM"),
+    ]
+    assert table_note(rows) == (
+        "n = 2 to 3 sessions, 4 to 5 prompts each. Brackets: 95\u00a0% intervals over sessions and prompts. "
+        "One session has no interval. "
+        "\u2020: fewer sessions than planned, the others failed or were not run. "
+        "\u2021: in a session AR ran on another machine of the same kind. "
+        "Words in red: no number, see the appendix."
+    )
+    assert table_note([row(None, mark="OOM")]) == ""
+
+
+def test_a_figure_s_note_names_dots_where_there_are_several():
+    single = evidence(1, 1, low=None, high=None, per_unit=[1.5], unit="run")
+    assert (
+        figure_note([row(single)]) == "n = 1 session, 1 run a bar. One session has no interval. Dashed: AR."
+    )
+    assert "Dots: single prompts. Dashed: AR." in figure_note([row(evidence()), row(None, mark="OOM")])
+
+
+def test_signs_tell_a_left_out_session_from_one_on_two_machines():
+    assert signs([row(evidence())]) == ""
+    assert signs([row(evidence(), num_excluded=1)]) == "\u2020"
+    assert signs([row(evidence()), row(evidence(), num_split=2)]) == "\u2021"
+    assert signs([row(evidence(), num_excluded=1, num_split=1)]) == "\u2020\u2021"

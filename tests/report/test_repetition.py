@@ -12,11 +12,14 @@ from draftbench.report.compare import comparisons_with_line
 from draftbench.report.draw import FigureList
 from draftbench.report.group import CellIndex
 from draftbench.report.plots.speed import by_workload, headline
+from draftbench.report.prose import ratio_words
 from draftbench.report.repetition import (
     MUCH_REPETITION,
     before_repetition,
     over_line_sentence,
     repeated_share,
+    repeats_at_all,
+    repeats_much,
     repetition_overview,
     repetition_sentence,
 )
@@ -94,7 +97,13 @@ def test_much_repetition_is_told_with_its_shares_and_the_workload_with_the_least
     assert f"DFlash 0\u00a0% in short, {percent(shares[1])} in long" in said
     assert "says more about loops than about text" in said
     assert "Replies run on to the length asked" in said
-    assert "short repeats least; in all of it: DFlash" in said
+    short = find(looping.comparisons, method="dflash", workload="short")
+    assert said.endswith(f"short repeats least; in all of it: DFlash {ratio_words(short)}.")
+    before = find(looping.before_repetition, method="dflash", workload=None)
+    length = before.evidence.num_tokens / before.evidence.num_requests
+    assert f"prefill included: on average {length:.0f} a request with DFlash." in said
+    assert f"DFlash has {ratio_words(before)} over all single requests together." in said
+    assert "and 0\u00a0% in concurrency workloads; " in said
     assert "Outputs repeat themselves in here" in repetition_overview(looping, [SETTING], ["here"])
 
 
@@ -176,3 +185,62 @@ def test_a_missing_line_leaves_no_pairing(summarised):
     missing = summarised(Shape(missing=no_line), is_partial=True, budgets=(8,))
     assert missing.over_line == []
     assert over_line_sentence(missing, SETTING) == ""
+
+
+def with_shares(summary, shares):
+    """The summary with the share of repeated 8-grams by workload; 0 elsewhere."""
+    cells = [
+        row.model_copy(update={"repeated_8gram_share": shares.get(row.workload, 0.0)})
+        for row in summary.cells
+    ]
+    return summary.model_copy(update={"cells": cells})
+
+
+def test_only_more_than_a_fifth_is_much_and_only_of_single_requests(summarised):
+    summary = summarised(budgets=())
+    for share, is_much in ((0.2, False), (0.201, True)):
+        assert repeats_much(with_shares(summary, {"long": share}), SETTING) is is_much
+    loads = with_shares(summary, {"agentic-pipeline": 0.9, "concurrency-8": 0.9})
+    assert not repeats_much(loads, SETTING)
+    assert not repeats_at_all(loads, SETTING)
+    assert repeats_at_all(with_shares(summary, {"long": 0.001}), SETTING)
+    assert not repeats_much(with_shares(summary, {"long": 0.9}), ("small", 2))
+
+
+def test_shares_of_scenarios_and_loads_are_told_as_a_range(summarised):
+    shares = {"long": 0.5, "agentic-pipeline": 0.3, "agentic-calculator": 0.1, "concurrency-8": None}
+    said = repetition_sentence(with_shares(summarised(budgets=()), shares), SETTING)
+    assert (
+        "AR 0\u00a0% in short, 50\u00a0% in long, 0\u00a0% in very-long, 10\u00a0% to 30\u00a0% in agentic "
+        "workloads and 0\u00a0% in concurrency workloads; DFlash 0\u00a0% in short"
+    ) in said
+
+
+def test_replies_that_end_by_themselves_do_not_run_on(summarised):
+    summary = with_shares(summarised(budgets=()), {"long": 0.5})
+    ending = [row.model_copy(update={"ignore_eos": row.kind != "single"}) for row in summary.workloads]
+    assert "Replies run on" in repetition_sentence(summary, SETTING)
+    said = repetition_sentence(summary.model_copy(update={"workloads": ending}), SETTING)
+    assert "Replies run on" not in said
+
+
+def test_a_speedup_before_repetition_that_nobody_knows_is_said_to_be_unknown(summarised):
+    summary = with_shares(summarised(budgets=()), {"long": 0.5})
+    said = repetition_sentence(summary.model_copy(update={"before_repetition": []}), SETTING)
+    assert "Speedups before the first repetition are not known." in said
+
+
+def test_the_caveat_is_of_the_methods_that_the_summary_speaks_of(summarised):
+    """The one with the highest number, of all and of those with an interval; here two of three."""
+    summary = with_shares(summarised(budgets=(8, 16), sessions=2), {"long": 0.5})
+    ratios = {"dflash": (1.2, None), "ddtree-b8": (1.1, 1.0), "ddtree-b16": (1.05, 1.0)}
+    rows = []
+    for row in summary.comparisons:
+        ratio, low = ratios[row.method]
+        known = row.evidence.model_copy(update={"ratio": ratio, "low": low, "high": low})
+        rows.append(row.model_copy(update={"evidence": known}))
+    said = repetition_sentence(summary.model_copy(update={"comparisons": rows}), SETTING)
+    assert "AR 0" in said
+    assert "; DFlash 0" in said
+    assert "; DDTree-8 0" in said
+    assert "DDTree-16" not in said

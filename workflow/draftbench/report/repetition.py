@@ -171,15 +171,16 @@ def _lengths_text(summary: Summary, setting: Setting, methods: Sequence[str]) ->
     """How much text the speedups before repetition are of; the speedups stand beside the whole ones."""
     rows = [before_repetition(summary, setting, method, None) for method in methods]
     lengths = [
-        f"{number(row.evidence.num_tokens / row.evidence.num_requests, 0)} with {label(summary, row.method)}"
+        f"{number(row.evidence.num_tokens / row.evidence.num_requests, 0)} a request with "
+        f"{label(summary, row.method)}"
         for row in rows
         if row is not None and row.evidence is not None
     ]
     if not lengths:
         return ["Speedups before the first repetition are not known."]
     return [
-        f"The speedups before repetition are of {joined(lengths)} tokens a request on average, up to the "
-        "first repeated 8-gram of either output, prefill included."
+        "The speedups before repetition are of the tokens up to the first repeated 8-gram of either output, "
+        f"prefill included: on average {joined(lengths)}."
     ]
 
 
