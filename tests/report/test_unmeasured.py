@@ -122,3 +122,14 @@ def test_results_of_other_client_code_are_counted_where_they_are_all(summarised)
     assert View(summary, NO_FIGURES).stale_sentence() == ""
     assert some.stale_sentence().endswith(f"today’s: {names[0]}, {names[1]}.")
     assert every.stale_sentence().endswith("today’s: all 18 results.")
+
+
+def test_a_method_that_is_not_planned_at_a_size_is_not_called_unmeasured_there(summarised):
+    only = {name: {"methods": ["ar", "dflash"]} for name in ("long", "very-long")}
+    planned = cells(Campaign.model_validate(campaign_values(budgets=(8,), tps=(1, 2)) | {"only": only}))
+    gone = frozenset(c.name for c in planned if c.workload not in only and c.service.tp == 1)
+    others = {"short": {"methods": ["ddtree-b8"], "tp": [2]}}
+    others |= {f"agentic-{name}": {"methods": []} for name in ("calculator", "pipeline")}
+    others |= {f"concurrency-{n}": {"methods": []} for n in (1, 2, 4, 8)}
+    summary = summarised(Shape(missing=gone), is_partial=True, budgets=(8,), tps=(1, 2), only=only | others)
+    assert View(summary, NO_FIGURES).unmeasured_sentence() is None
