@@ -102,7 +102,6 @@ def test_much_repetition_is_told_with_its_shares_and_the_workload_with_the_least
     before = find(looping.before_repetition, method="dflash", workload=None)
     length = before.evidence.num_tokens / before.evidence.num_requests
     assert f"prefill included: on average {length:.0f} a request with DFlash." in said
-    assert f"DFlash has {ratio_words(before)} over all single requests together." in said
     assert "and 0\u00a0% in concurrency workloads; " in said
     assert "Outputs repeat themselves in here" in repetition_overview(looping, [SETTING], ["here"])
 

@@ -48,6 +48,7 @@ def test_what_is_a_tie_in_bfloat16_is_a_fault_in_float32():
 def test_a_measured_resolution_is_six_times_the_noise_or_its_largest_change():
     assert measured_resolution(100, 0.1, 0.3) == pytest.approx(0.6)
     assert measured_resolution(100, 0.01, 0.1) == 0.1
+    assert measured_resolution(32, 0.1, 0.3) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(("num_positions", "rms"), [(31, 0.1), (100, 0.0)])

@@ -1,7 +1,12 @@
 import numpy as np
 import pytest
 
-from draftbench.stats.resampling import draw_counts, every_count, variance_components
+from draftbench.stats.resampling import (
+    VarianceComponents,
+    draw_counts,
+    every_count,
+    variance_components,
+)
 
 
 @pytest.mark.parametrize(("shape", "tolerance"), [((2, 5), 1e-12), ((4, 5), 1e-12), ((6, 8), 0.03)], ids=str)
@@ -34,3 +39,27 @@ def test_every_resample_is_there_once_with_the_probability_that_draws_find():
     drawn = draw_counts(4, 100_000, np.random.default_rng(1))
     found = (drawn[:, None] == counts).all(axis=2).mean(axis=0)
     assert found == pytest.approx(weights, abs=0.005)
+
+
+def test_the_total_is_of_both_causes_less_what_they_share_but_no_less_than_either():
+    parts = VarianceComponents(0.05, 0.03, 0.01, num_sessions=3, num_prompts=5)
+    assert parts.total == pytest.approx(0.07)
+    assert VarianceComponents(0.05, 0.03, 0.04, num_sessions=3, num_prompts=5).total == 0.05
+    assert VarianceComponents(0.02, 0.03, 0.04, num_sessions=3, num_prompts=5).total == 0.03
+    assert VarianceComponents(0.05, None, 0.0, num_sessions=3, num_prompts=1).total == 0.05
+    assert VarianceComponents(None, None, 0.0, num_sessions=1, num_prompts=1).total == 0.0
+
+
+def test_the_degrees_of_freedom_are_satterthwaite_s_and_no_fewer_than_the_smaller_factor_s():
+    def freedom(session, prompt, interaction):
+        return VarianceComponents(
+            session, prompt, interaction, num_sessions=3, num_prompts=5
+        ).degrees_of_freedom
+
+    assert freedom(0.05, 0.03, 0.0) == pytest.approx(0.08**2 / (0.05**2 / 2 + 0.03**2 / 4))
+    assert freedom(0.05, 0.03, 0.01) == pytest.approx(0.07**2 / (0.05**2 / 2 + 0.03**2 / 4 + 0.01**2 / 8))
+    assert freedom(0.05, 0.0001, 0.0) == pytest.approx(2, rel=0.01)
+    assert freedom(0.05, 0.03, 0.045) == 2.0  # what they share is most of it: the formula gives 1.4
+    assert freedom(0.0, 0.0, 0.0) == 2.0
+    alone = VarianceComponents(0.05, None, 0.0, num_sessions=4, num_prompts=1)
+    assert alone.degrees_of_freedom == pytest.approx(3)

@@ -5,6 +5,7 @@ from draftbench.errors import ShapeError
 from draftbench.stats.simulate import Scenario, coverage
 from draftbench.stats.speedup import (
     PairedTotals,
+    Speedup,
     compare,
     needs_more_sessions,
     relative_half_width,
@@ -109,3 +110,35 @@ def test_one_session_is_never_narrow_enough():
     half_width = relative_half_width(compare(make_totals([[1.0]], [[2.0]]), seed=0))
     assert half_width is None
     assert needs_more_sessions(half_width, asked=10.0)
+
+
+def test_the_interval_is_t_times_the_standard_error_on_the_log_scale():
+    """One prompt: the error is that of the mean of the sessions' logs, with one degree of freedom less."""
+    method_s = np.exp(np.array([[0.01], [-0.02], [0.03], [0.0]]))
+    speedup = compare(make_totals(method_s, np.full((4, 1), 2.0)), seed=0, num_resamples=200_000)
+    error = float(np.std(np.log(method_s), ddof=1)) / 2
+    assert relative_half_width(speedup) == pytest.approx(3.182 * error, rel=0.02)
+    assert np.log(speedup.low * speedup.high) / 2 == pytest.approx(np.log(speedup.ratio))
+    assert speedup.per_session == pytest.approx(tuple((2 / method_s)[:, 0]))
+
+
+def test_an_interval_that_ends_at_1_supports_neither_direction():
+    def verdict(low, high):
+        return Speedup(ratio=1.0, low=low, high=high, per_prompt=(), per_session=()).verdict
+
+    assert verdict(1.0, 1.2) == "cannot tell"
+    assert verdict(1.001, 1.2) == "faster"
+    assert verdict(0.8, 1.0) == "cannot tell"
+    assert verdict(0.8, 0.999) == "slower"
+
+
+def test_an_interval_exactly_as_narrow_as_asked_is_enough():
+    assert not needs_more_sessions(0.05, asked=0.05)
+    assert not needs_more_sessions(0.05)
+    assert needs_more_sessions(0.0501)
+
+
+def test_totals_that_are_no_table_are_refused():
+    for shape in ((3,), (0, 3), (2, 3, 1)):
+        with pytest.raises(ShapeError, match="one shape"):
+            make_totals(np.ones(shape), np.ones(shape))
