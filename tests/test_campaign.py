@@ -277,3 +277,24 @@ def test_a_campaign_that_asks_for_no_adaptive_sessions_has_no_groups():
 def test_a_campaign_survives_json():
     made = load_campaign(campaign(), "some")
     assert Campaign.model_validate_json(made.model_dump_json()) == made
+
+
+def test_a_wrong_key_that_no_file_holds_is_the_command_line_s():
+    with pytest.raises(ConfigError, match=r"^--config on the command line: repeat:"):
+        read_campaign([], campaign() | {"repeat": 2})
+
+
+def test_only_chooses_models_and_sessions_too():
+    values = campaign() | {"sessions": 2}
+    values["models"] = dict.fromkeys(("a", "b"), values["models"]["tiny"])
+    values["only"] = {"pair": {"models": ["b"], "sessions": [2], "methods": ["ar"]}}
+    names = [cell.name for cell in cells(load_campaign(values, "some")) if cell.workload == "pair"]
+    assert names == ["b-tp1-ar-s2.pair"]
+
+
+def test_a_workload_that_a_method_beside_ar_is_left_of_is_adaptive_and_one_of_ar_alone_is_not():
+    only = {"short": {"methods": ["ar", "dflash"]}, "pair": {"methods": ["ar"]}}
+    assert load_campaign(adaptive(only=only), "some").adaptive_workloads == ["short"]
+    assert load_campaign(campaign(), "some").adaptive_workloads == []
+    assert load_campaign(campaign(), "some").session_limit == 1
+    assert load_campaign(adaptive(), "some").session_limit == 4

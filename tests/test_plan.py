@@ -8,6 +8,7 @@ from tests.test_campaign import campaign
 
 from draftbench.config import load_campaign
 from draftbench.errors import ConfigError
+from draftbench.files import canonical_json, sha256_text
 from draftbench.plan import HEAD_BYTES, Plan, stored_spec
 
 
@@ -140,3 +141,28 @@ def test_a_campaign_without_a_cell_is_refused(root):
 
 def test_a_missing_result_has_no_spec(tmp_path):
     assert stored_spec(tmp_path / "result.json") is None
+
+
+def test_a_spec_holds_all_that_decides_what_a_cell_measures_and_nothing_else(root):
+    made = plan(root, sessions=2, engine={"kind": "embedded", "python": "elsewhere", "num_threads": 2})
+    spec = made.specs["tp1-ddtree-b8-s2.pair"]
+    values = campaign()
+    assert {key: spec[key] for key in ("campaign", "tp", "session", "repeats", "api", "seed")} == {
+        "campaign": values["campaign"],
+        "tp": 1,
+        "session": 2,
+        "repeats": values.get("repeats", 1),
+        "api": values.get("api", "generate"),
+        "seed": values.get("seed", 0),
+    }
+    dumped = made.campaign.model_dump(mode="json")
+    assert spec["model"] == dumped["models"]["tiny"]
+    assert spec["method"] == dumped["methods"]["ddtree-b8"]
+    assert spec["engine"] == {key: value for key, value in dumped["engine"].items() if key != "python"}
+    for key, section, name in (
+        ("workload", dumped["workloads"]["pair"], "prompts"),
+        ("warmup", dumped["warmup"], "warmup"),
+    ):
+        prompts = {"prompts": [{"id": name, "type": "prose", "text": name}]}
+        assert spec[key] == section | {"content_sha256": sha256_text(canonical_json(prompts))}
+    assert len(spec) == 11

@@ -14,6 +14,7 @@ from tests.servers.fake_gpus import FakeGpus
 
 from draftbench.config import Campaign
 from draftbench.errors import ConfigError
+from draftbench.plan import Plan
 from draftbench.preflight.checklist import Findings, listed, require_ready, run_checks, service_checks
 from draftbench.preflight.forecast import hours_note
 from draftbench.preflight.gpus import check_gpu_memory
@@ -265,3 +266,121 @@ def test_the_forecast_names_what_an_adaptive_campaign_may_come_to(
     note = hours_note(machine.campaign(sessions=2, adaptive={"half_width": 0.05, "max_sessions": 4}))
     assert note.startswith("18 of 18 cells pending, 18 service starts")
     assert note.endswith("; up to 18 more cells where the intervals are still wide")
+
+
+def test_a_prompt_that_warms_up_and_is_measured_is_found(machine: Host) -> None:
+    prompts = (machine.folder / "prompts.yaml").read_text()
+    (machine.folder / "warmup.yaml").write_text(prompts)
+    assert "expected a text that is measured nowhere, got one that is" in machine.problem()
+
+
+def test_a_turn_that_is_a_warm_up_is_found(machine: Host) -> None:
+    scenario = machine.folder / "talk.yaml"
+    scenario.write_text(json.dumps({"scenario": "talk", "turns": ["one", "a warm text"]}))
+    talk = {"kind": "agentic", "scenario": str(scenario), "num_turns": 2, "max_tokens": 4}
+    assert "expected a text that is measured nowhere, got one that is" in machine.problem(
+        workloads={"talk": talk}
+    )
+
+
+def test_a_launch_line_that_the_engine_does_not_take_is_found(machine: Host) -> None:
+    problem = machine.problem(engine={"extra_args": {"tp-size": 2}})
+    assert problem.startswith("engine.extra_args")
+    assert "tp-size" in problem
+
+
+def test_the_forecast_is_of_what_a_slot_waits_for(machine: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(machine.folder)
+    prompts = [{"id": f"p{n}", "type": "prose", "text": f"text {n}"} for n in range(4)]
+    (machine.folder / "prompts.yaml").write_text(json.dumps({"prompts": prompts}))
+    scenario = {"scenario": "talk", "turns": ["one", "two", "three"]}
+    (machine.folder / "talk.yaml").write_text(json.dumps(scenario))
+    path = str(machine.folder / "prompts.yaml")
+    long = {"max_tokens": 120_000}
+    workloads = {
+        "short": {"kind": "single", "prompts": path} | long,
+        "talk": {"kind": "agentic", "scenario": str(machine.folder / "talk.yaml"), "num_turns": 3} | long,
+        "load": {"kind": "concurrency", "prompts": path, "concurrency": 2, "num_requests": 10} | long,
+    }
+    campaign = machine.campaign(
+        workloads=workloads,
+        methods={name: {"algorithm": "ar"} for name in ("ar", "dflash", "ddtree-b16")},
+        only={name: {"methods": ["ar"], "tp": [1]} for name in workloads},
+        repeats=2,
+        warmup={"max_tokens": 10_000},
+    )
+    # 4 prompts, 3 turns and 10 / 2 requests a slot, twice, and 3 warm-up batches for each workload
+    hours = (2 * (4 + 3 + 5) * 120_000 + 3 * 3 * 10_000) / 60 / 3600 + 150 / 3600
+    assert hours_note(campaign) == (
+        f"3 of 3 cells pending, 1 service starts, about {hours:.1f} h if a request gets 60 tok/s and a start "
+        "takes 150 s"
+    )
+
+
+def test_the_forecast_leaves_out_what_has_been_measured(
+    machine: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(machine.folder)
+    campaign = machine.campaign()
+    specs = Plan(campaign).specs
+    results = machine.folder / "results" / "test"
+    results.mkdir(parents=True)
+    (results / "tp1-ar.short.json").write_text(json.dumps({"spec": specs["tp1-ar.short"]}))
+    other = specs["tp1-dflash.short"] | {"seed": 5}
+    (results / "tp1-dflash.short.json").write_text(json.dumps({"spec": other}))
+    assert hours_note(campaign).startswith("8 of 9 cells pending, 8 service starts")
+
+
+def test_a_run_that_needs_no_service_is_not_kept_from_it(machine: Host) -> None:
+    FakeGpus(machine.folder, num_gpus=2).show()
+    require_ready(machine.campaign(), needs_services=False, needs_tex=False)
+
+
+def test_notes_of_checks_that_passed_are_logged(machine: Host, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    require_ready(machine.campaign(), needs_services=True, needs_tex=False)
+    assert "prompts: ok" in caplog.messages
+    assert any(message.startswith("time: 9 of 9 cells pending") for message in caplog.messages)
+
+
+def test_kv_heads_may_be_fewer_than_gpus_but_no_other_heads(machine: Host) -> None:
+    few = {"num_attention_heads": 48, "num_key_value_heads": 2, "intermediate_size": 512}
+    source = {"source": f"path:{machine.folder}/target", "size_bytes": 2000}
+    drafter = {"source": f"path:{machine.folder}/drafter", "scale_to": SHAPE, "size_bytes": 2000}
+
+    def problems(**shape: int) -> list[str]:
+        target = source | {"scale_to": SHAPE | few | shape}
+        return machine.check(models={"m": {"target": target, "drafter": drafter}}).problems
+
+    assert problems() == []
+    assert "num_key_value_heads: expected a multiple of tp 4, got 3" in problems(num_key_value_heads=3)[0]
+    assert "intermediate_size: expected a multiple of tp 4, got 2" in problems(intermediate_size=2)[0]
+
+
+def test_a_drafter_that_does_not_split_is_named(machine: Host) -> None:
+    shapes = {"target": SHAPE, "drafter": SHAPE | {"num_attention_heads": 6}}
+    models = {
+        role: {"source": f"path:{machine.folder}/{role}", "scale_to": shape, "size_bytes": 2000}
+        for role, shape in shapes.items()
+    }
+    assert machine.problem(models={"m": models}).startswith("models.m.drafter: num_attention_heads:")
+
+
+def test_weights_of_the_target_and_the_drafter_are_shared_by_the_gpus(machine: Host) -> None:
+    def problem(target_gb: int, drafter_gb: int, tp: list[int]) -> str | None:
+        sizes = {"target": target_gb, "drafter": drafter_gb}
+        models = {
+            role: {"source": f"path:{machine.folder}/{role}", "scale_to": SHAPE, "size_bytes": gb * 10**9}
+            for role, gb in sizes.items()
+        }
+        campaign = machine.campaign(models={"m": models}, tp=tp)
+        try:
+            check_gpu_memory(campaign, campaign.engine)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    assert problem(60, 20, [1]) is None
+    assert "got 85 GB at tp 1; raise tp" in str(problem(60, 25, [1]))
+    assert problem(120, 40, [8, 2]) is None
+    assert "got 85 GB at tp 2; raise tp" in str(problem(120, 50, [8, 2]))
