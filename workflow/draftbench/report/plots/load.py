@@ -55,7 +55,6 @@ def _load_panels(
         return tuple(
             _line(look, [points.get((name, level)) for level in levels], value, along)
             for name, look in drawn.items()
-            if any((name, level) in points for level in levels)
         )
 
     flight = "requests in flight"
