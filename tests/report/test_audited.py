@@ -83,6 +83,7 @@ TIE, FAULT, NOT_MEASURED = (1, 0, 0), (0, 1, 0), (0, 0, 1)
 )
 def test_the_gap_of_the_two_tokens_decides(counted, candidates, expected):
     assert counted(near_tie(*candidates)) == expected
+    assert counted.row.largest_tie_gap == (pytest.approx(0.5) if expected == TIE else None)
 
 
 def test_a_position_without_a_near_tie_is_a_fault(counted):
@@ -96,6 +97,7 @@ def test_a_position_without_a_near_tie_says_nothing_where_the_servers_noise_is_a
 def test_a_change_that_was_seen_is_never_a_fault(counted):
     noise = {"num_positions": 100, "rms": 0.01, "largest": 0.1}
     assert counted(near_tie((0, 0.0), (1, 0.1)), noise=noise) == TIE
+    assert counted.row.largest_tie_gap == pytest.approx(0.1)
     assert counted(near_tie((0, 0.0), (1, 0.11)), noise=noise) == FAULT
 
 

@@ -88,6 +88,10 @@ def test_every_setting_has_figures_of_its_own_numbers(sizes):
     total = lines(list(by_concurrency(sizes))[2].body)[0]
     rows = [row.tok_per_s for row in sizes.loads if (row.tp, row.method) == (2, "ar")]
     assert [y for _, y in total[0]] == approx(rows)
+    types = next(by_prompt_type(sizes))
+    rows = [r for r in sizes.acceptance if (r.tp, r.method) == (1, "dflash") and r.prompt_type]
+    tops = [float(top) for _, _, _, top in BAR.findall(types.body)]
+    assert tops[::3] == approx([row.tau for row in rows])
 
 
 def test_speed_and_speedup_by_tp_size_are_over_the_workloads_of_all(sizes):

@@ -1,8 +1,10 @@
 import json
 
-from synthetic import Shape, campaign_values, write_campaign
+from synthetic import Shape, campaign_values, make_result, write_campaign
 from test_summarise import find
 
+from draftbench.config import Campaign, cells
+from draftbench.report.group import pair_requests
 from draftbench.report.summarise import summarise
 
 
@@ -53,10 +55,10 @@ def part(path, change):
 def test_every_later_run_of_the_baseline_is_compared_with_its_first(tmp_path):
     values = campaign_values(budgets=(), sessions=3)
     paths = write_campaign(tmp_path / "c", values)
-    part(paths[2] / "tp1-ar-s2.long.json", lambda ids: ids.append(ids.pop() + 1))
+    part(paths[2] / "tp1-ar.long.json", lambda ids: ids.append(ids.pop() + 1))
     summary = summarise(*paths, tmp_path / "build")
     own = find(summary.exactness, is_baseline=True, kind="single")
-    assert (own.num_compared, own.num_equal, own.first_position) == (30, 29, 95)
+    assert (own.num_compared, own.num_equal, own.first_position) == (30, 28, 95)
     drafting = find(summary.exactness, method="dflash", kind="single")
     assert (drafting.num_compared, drafting.num_equal) == (45, 44)  # in each session with that session's AR
 
@@ -78,3 +80,15 @@ def test_an_output_that_ends_early_parts_and_no_gap_can_be_measured(tmp_path):
     part(paths[2] / "tp1-dflash.long.json", lambda ids: ids.pop())
     row = find(summarise(*paths, tmp_path / "build").exactness, method="dflash", kind="single")
     assert (row.num_equal, row.num_unmeasured, row.first_position) == (14, 1, 95)
+
+
+def test_a_question_asked_again_is_known_by_the_order_of_its_requests_ids():
+    campaign = Campaign.model_validate(campaign_values(budgets=()))
+    cell = next(cell for cell in cells(campaign) if cell.workload == "concurrency-8")
+    result = make_result(campaign, cell, Shape())
+    requests = [request.model_copy(update={"prompt_id": "same"}) for request in result.requests]
+    ordered = result.model_copy(update={"requests": requests})
+    as_they_ended = result.model_copy(update={"requests": requests[::-1]})
+    found = {key.occurrence: request.request_id for key, request in pair_requests(ordered).items()}
+    assert found == {place: request.request_id for place, request in enumerate(requests)}
+    assert pair_requests(as_they_ended) == pair_requests(ordered)

@@ -215,12 +215,15 @@ def test_shares_of_scenarios_and_loads_are_told_as_a_range(summarised):
     ) in said
 
 
-def test_replies_that_end_by_themselves_do_not_run_on(summarised):
+@pytest.mark.parametrize(("run_on", "is_said"), [((), False), (("short",), True)])
+def test_replies_run_on_where_any_single_request_is_not_ended_by_the_model(summarised, run_on, is_said):
     summary = with_shares(summarised(budgets=()), {"long": 0.5})
-    ending = [row.model_copy(update={"ignore_eos": row.kind != "single"}) for row in summary.workloads]
-    assert "Replies run on" in repetition_sentence(summary, SETTING)
-    said = repetition_sentence(summary.model_copy(update={"workloads": ending}), SETTING)
-    assert "Replies run on" not in said
+    workloads = [
+        row.model_copy(update={"ignore_eos": row.kind != "single" or row.name in run_on})
+        for row in summary.workloads
+    ]
+    said = repetition_sentence(summary.model_copy(update={"workloads": workloads}), SETTING)
+    assert ("Replies run on" in said) is is_said
 
 
 def test_a_speedup_before_repetition_that_nobody_knows_is_said_to_be_unknown(summarised):

@@ -22,7 +22,8 @@ def find(rows, **facts):
 
 
 def test_every_request_is_a_row_that_parses_back_to_its_record(tmp_path):
-    campaign_json, specs_json, results = write_campaign(tmp_path / "c", campaign_values(budgets=(8,)))
+    values = campaign_values(budgets=(8,), tps=(4,))
+    campaign_json, specs_json, results = write_campaign(tmp_path / "c", values)
     summarise(campaign_json, specs_json, results, tmp_path / "build")
     rows = read_rows(tmp_path / "build" / "requests.csv")
     records = {
@@ -36,7 +37,7 @@ def test_every_request_is_a_row_that_parses_back_to_its_record(tmp_path):
         record = records[row["cell"], row["request_id"]]
         service, _, workload = row["cell"].partition(".")
         place = (row["campaign"], row["model"], row["tp"], row["method"], row["session"], row["workload"])
-        assert place == ("synthetic", "small", "1", service.removeprefix("tp1-"), "1", workload)
+        assert place == ("synthetic", "small", "4", service.removeprefix("tp4-"), "1", workload)
         assert int(row["num_chunks"]) == len(record.chunks)
         assert float(row["e2e_s"]) == record.e2e_s
         assert row["tau"] == "" if record.tau is None else float(row["tau"]) == record.tau
