@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from draftbench.plan import Plan
 from draftbench.preflight.checklist import Findings, listed, require_ready, run_checks, service_checks
 from draftbench.preflight.forecast import hours_note
 from draftbench.preflight.gpus import check_gpu_memory
+from draftbench.preflight.sglang import check_tensor_parallel
 from draftbench.preflight.units import check_systemd
+from draftbench.servers.gpu import read_gpus
 
+ONLY_AR = {name: {"algorithm": "ar"} for name in ("ar", "dflash", "ddtree-b16")}
 VERSIONS = {"sglang": "0.5.17", "torch": "2.11.0", "transformers": "5.12.1"}
 FACTS = {"python": "3.12.1", "versions": VERSIONS, "plugins": ["ddtree"], "cuda": "13.0", "error": None}
 SHAPE = {
@@ -224,8 +228,7 @@ def test_an_interpreter_that_does_not_run_is_found(machine: Host) -> None:
 
 def test_a_model_that_is_missing_is_found(machine: Host) -> None:
     gone = {"target": {"source": "path:/nowhere/model", "scale_to": SHAPE, "size_bytes": 1}, "drafter": None}
-    methods = {name: {"algorithm": "ar"} for name in ("ar", "dflash", "ddtree-b16")}
-    problems = machine.check(models={"m": gone}, methods=methods).problems
+    problems = machine.check(models={"m": gone}, methods=ONLY_AR).problems
     assert any("path:/nowhere/model: expected a directory" in problem for problem in problems)
 
 
@@ -304,7 +307,7 @@ def test_the_forecast_is_of_what_a_slot_waits_for(machine: Host, monkeypatch: py
     }
     campaign = machine.campaign(
         workloads=workloads,
-        methods={name: {"algorithm": "ar"} for name in ("ar", "dflash", "ddtree-b16")},
+        methods=ONLY_AR,
         only={name: {"methods": ["ar"], "tp": [1]} for name in workloads},
         repeats=2,
         warmup={"max_tokens": 10_000},
@@ -384,3 +387,27 @@ def test_weights_of_the_target_and_the_drafter_are_shared_by_the_gpus(machine: H
     assert "got 85 GB at tp 1; raise tp" in str(problem(60, 25, [1]))
     assert problem(120, 40, [8, 2]) is None
     assert "got 85 GB at tp 2; raise tp" in str(problem(120, 50, [8, 2]))
+
+
+def test_the_smallest_gpu_of_the_largest_size_decides_about_room(machine: Host) -> None:
+    sizes = {"target": 30, "drafter": 10}
+    models = {
+        role: {"source": f"path:{machine.folder}/{role}", "scale_to": SHAPE, "size_bytes": gb * 10**9}
+        for role, gb in sizes.items()
+    }
+    campaign = machine.campaign(models={"m": models})
+    gpus = [replace(gpu, total_mib=40_000 if gpu.index == 6 else 97_887) for gpu in read_gpus()]
+    with pytest.raises(ConfigError, match=r"expected at most 34 GB of weights a GPU .* got 40 GB at tp 1"):
+        check_gpu_memory(campaign, campaign.engine, lambda: gpus)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_shape_of_a_local_model_is_read_from_its_configuration(machine: Host, nested: bool) -> None:
+    shape = {"num_attention_heads": 6, "intermediate_size": 512}
+    config = {"text_config": shape} if nested else shape
+    (machine.folder / "target" / "config.json").write_text(json.dumps(config))
+    source = {"source": f"path:{machine.folder}/target", "size_bytes": 2000}
+    campaign = machine.campaign(models={"m": {"target": source, "drafter": None}}, methods=ONLY_AR, tp=[4])
+    with pytest.raises(ConfigError, match=r"models.m.target: num_attention_heads: .* of tp 4, got 6;"):
+        check_tensor_parallel(campaign, campaign.engine)
+    check_tensor_parallel(campaign.model_copy(update={"tp": (1, 2)}), campaign.engine)

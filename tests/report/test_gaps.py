@@ -1,5 +1,6 @@
 import contextlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,57 @@ def test_a_kept_gap_of_an_output_measured_again_is_not_used(measured):
     finally:
         path.write_text(original)
     assert (row.num_faults, row.num_unmeasured) == (0, 1)
+
+
+def test_every_gap_is_measured_along_its_own_reference(tmp_path, staged_target, teacher):
+    """Two prompts, asked in another order by one of the methods, each of which has one wrong token."""
+    values = campaign_values(budgets=(8,))
+    values["workloads"] = {"long": {"kind": "single", "prompts": PROMPTS, "max_tokens": NUM_TOKENS}}
+    paths = write_campaign(tmp_path / "campaign", values)
+    template = ChatTemplate(staged_target)
+    asked = {}
+    for prompt in load_prompts(ROOT / PROMPTS)[:2]:
+        prompt_ids = teacher.encode(template.render(prompt.messages()))
+        output_ids = continue_greedily(teacher, prompt_ids, NUM_TOKENS)
+        logits = teacher.logits(prompt_ids, output_ids)[POSITION]
+        wrong = [*output_ids[:POSITION], int(logits.argmin()), *output_ids[POSITION + 1 :]]
+        asked[prompt.id] = (len(prompt_ids), output_ids, wrong, float(logits.max() - logits.min()))
+    first, second = asked
+    hashes = {"model.safetensors": sha256_file(staged_target / "model.safetensors")}
+    for path in paths[2].glob("*.json"):
+        result = json.loads(path.read_text())
+        result["identity"]["server_info"] = {"model_path": str(staged_target), "dtype": "float32"}
+        result["identity"]["environment"]["target_sha256"] = hashes
+        order = (second, first) if "dflash" in path.name else (first, second)
+        requests = result["requests"][:2]
+        for request, prompt_id in zip(requests, order, strict=True):
+            num_prompt_tokens, output_ids, wrong, _ = asked[prompt_id]
+            is_wrong = "tp1-ar" not in path.name and request is requests[0]
+            request |= {"prompt_id": prompt_id, "num_prompt_tokens": num_prompt_tokens}
+            request |= {"output_ids": wrong if is_wrong else output_ids}
+        result |= {"requests": requests, "num_attempted": 2, "num_ok": 2}
+        path.write_text(json.dumps(result))
+    with contextlib.chdir(ROOT):
+        summarise(*paths, tmp_path / "build")
+    kept = json.loads((paths[2] / GAPS_FILE).read_text())["gaps"]
+    gaps = {record["cell"]: record["gap"] for record in kept}
+    assert gaps == {
+        "tp1-dflash.long": pytest.approx(asked[second][3], rel=1e-3),
+        "tp1-ddtree-b8.long": pytest.approx(asked[first][3], rel=1e-3),
+    }
+    assert asked[first][3] != pytest.approx(asked[second][3], rel=1e-2)
+
+
+def test_no_gap_is_measured_with_other_weights_than_were_served(measured, tmp_path):
+    campaign_json, specs_json, results = measured[1]
+    copied = tmp_path / "results"
+    shutil.copytree(results, copied, ignore=shutil.ignore_patterns(GAPS_FILE))
+    path = copied / "tp1-ar.long.json"
+    result = json.loads(path.read_text())
+    result["identity"]["environment"]["target_sha256"] = {"model.safetensors": "0" * 64}
+    path.write_text(json.dumps(result))
+    with contextlib.chdir(ROOT):
+        summary = summarise(campaign_json, specs_json, copied, tmp_path / "build")
+    row = find(summary.exactness, method="dflash")
+    assert (row.num_faults, row.num_unmeasured) == (0, 1)
+    assert not (copied / GAPS_FILE).exists()

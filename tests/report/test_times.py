@@ -74,3 +74,8 @@ def test_a_summary_has_the_times_of_its_results(summarised):
     (row,) = summarised(budgets=()).times
     assert row.num_cells == 18
     assert row.measured_s > 0
+
+
+def test_where_all_the_time_went_to_starts_there_is_no_measured_share(result):
+    (row,) = times_spent([timed(result, pid=1, boot="a", began=5, ended=5, window_s=[100.0, 100.0])])
+    assert (row.wall_s, row.start_s, row.measured_share) == (300, 300, None)
