@@ -46,12 +46,14 @@ def counted(tmp_path):
         ]
         return {"request_ids": request_ids or ["x", request["request_id"]], "near_ties": kept}
 
-    def run(*near_ties, noise=NOISE, margin=2.0, request_ids=None):
+    def run(*near_ties, noise=NOISE, margin=2.0, request_ids=None, num_kept=NUM_TOKENS):
         for path in paths[2].glob("*.json"):
             result = json.loads(path.read_text())
             first = result["requests"][0]
             result |= {"requests": [first], "num_attempted": 1, "num_ok": 1}
-            if "dflash" not in path.name:
+            if "dflash" in path.name:
+                first["output_ids"] = first["output_ids"][:num_kept]
+            else:
                 outputs = [audit_of(first, near_ties, request_ids)]
                 result["audit"] = {"margin": margin, "noise": noise, "outputs": outputs}
             path.write_text(json.dumps(result))
@@ -127,3 +129,7 @@ def test_a_limit_beyond_what_the_audit_keeps_leaves_the_near_ties_unknown(counte
     counted(near_tie((0, 0.0), (1, 0.5)), noise={"num_positions": 100, "rms": 0.4, "largest": 0.5})
     assert counted.row.tie_limit == pytest.approx(2.4)
     assert counted.row.near_tie_share is None
+
+
+def test_an_output_that_has_ended_has_no_token_to_judge(counted):
+    assert counted(num_kept=POSITION) == NOT_MEASURED

@@ -144,3 +144,8 @@ def test_a_method_with_a_name_of_its_own_keeps_it():
     labels = [method_info(name, planned).label for name in planned.methods]
     assert labels == ["AR", "DFlash", "DDTree-8", "wide"]
     assert method_info("wide", planned).budget == 64
+
+
+def test_a_service_without_a_log_has_no_problems_in_it(campaign, tmp_path):
+    rewrite(campaign, "tp1-ar.long", lambda result: result.update(journal=None))
+    assert find(summary_of(campaign, tmp_path).cells, cell="tp1-ar.long").problems == []

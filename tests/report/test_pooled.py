@@ -141,3 +141,11 @@ def test_rounds_are_timed_over_the_sessions_that_the_baseline_has_too(summarised
     rows = {row.workload: row.num_sessions for row in summary.round_times}
     assert (rows["short"], rows["long"], rows["very-long"]) == (1, 1, 2)
     assert {row.method for row in summary.round_times} == {"dflash"}
+
+
+def test_without_single_requests_nothing_is_summed_over_them(summarised):
+    only = {name: {"methods": []} for name in ("short", "long", "very-long")}
+    summary = summarised(budgets=(), only=only)
+    assert summary.acceptance == []
+    assert None not in {row.workload for row in summary.comparisons}
+    assert summary.comparisons

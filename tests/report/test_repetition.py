@@ -246,3 +246,19 @@ def test_the_caveat_is_of_the_methods_that_the_summary_speaks_of(summarised):
     assert "; DFlash 0" in said
     assert "; DDTree-8 0" in said
     assert "DDTree-16" not in said
+
+
+def test_the_workload_that_repeats_least_is_judged_by_the_method_that_repeats_most(summarised):
+    shares = {"dflash": {"short": 0.1, "long": 0.3}, "ddtree-b8": {"short": 0.5, "long": 0.2}}
+    summary = summarised(budgets=(8,), only={"very-long": {"methods": []}})
+    rows = []
+    for row in summary.comparisons:  # the best of all is one method, of the long requests the other
+        ratio = 1.9 if (row.method == "dflash") == (row.workload == "long") else 1.5
+        known = row.evidence.model_copy(update={"ratio": ratio})
+        rows.append(row.model_copy(update={"evidence": known}))
+    cells = [
+        row.model_copy(update={"repeated_8gram_share": shares.get(row.method, {}).get(row.workload, 0.0)})
+        for row in summary.cells
+    ]
+    said = repetition_sentence(summary.model_copy(update={"cells": cells, "comparisons": rows}), SETTING)
+    assert said.endswith("long repeats least; in all of it: DFlash 1.90 and DDTree-8 1.50.")

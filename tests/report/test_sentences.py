@@ -275,12 +275,12 @@ def test_the_kinds_of_cells_without_a_number_are_listed(summarised):
 
 
 def test_a_complete_campaign_is_said_to_be_and_doubts_stand_behind_it(summarised):
-    flags = {"tp1-ar.short": ["hot: 90 C", "hot: 91 C"], "tp1-ar.long": ["hot", "cold"]}
+    flags = {"tp1-ar.short": ["cold"], "tp1-ar.long": ["hot: 90 C", "hot: 91 C"], "tp1-dflash.long": ["hot"]}
     assert prose.coverage_sentence(summarised(budgets=())) == (
         "All 18 cells are complete: 114 of 114 requests are ok."
     )
     assert prose.coverage_sentence(summarised(Shape(flags=flags), budgets=())).endswith(
-        "requests are ok. 2 cells of 18 carry doubts: hot (2), cold (1); see appendix B."
+        "requests are ok. 3 cells of 18 carry doubts: hot (2), cold (1); see appendix B."
     )
 
 

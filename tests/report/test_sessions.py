@@ -59,6 +59,7 @@ def test_another_session_is_asked_for_exactly_while_an_interval_is_wider_than_as
         found = judged(paths, tmp_path, group, SESSIONS)
         assert (found.half_width, found.needs_more) == (width, not is_enough)
         assert asks_for_more(tmp_path / "verdict.json") is not is_enough
+    assert not asks_for_more(tmp_path / "no-verdict.json")
 
 
 def test_the_judge_sees_the_widest_of_the_intervals_that_the_report_prints(tmp_path):

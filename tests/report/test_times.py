@@ -79,3 +79,10 @@ def test_a_summary_has_the_times_of_its_results(summarised):
 def test_where_all_the_time_went_to_starts_there_is_no_measured_share(result):
     (row,) = times_spent([timed(result, pid=1, boot="a", began=5, ended=5, window_s=[100.0, 100.0])])
     assert (row.wall_s, row.start_s, row.measured_share) == (300, 300, None)
+
+
+def test_the_boot_that_came_first_stands_first(result):
+    late, early = (timed(result, pid=1, boot=b, began=5, ended=6, window_s=[110.0, 130.0]) for b in "ab")
+    earlier = early.identity.model_copy(update={"started_at": "2026-03-01T09:00:00+00:00"})
+    rows = times_spent([late, early.model_copy(update={"identity": earlier})])
+    assert [row.first_started_at for row in rows] == ["2026-03-01T09:00:00+00:00", START]
