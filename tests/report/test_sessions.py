@@ -127,6 +127,8 @@ def test_the_report_says_how_many_sessions_each_group_got_and_why_no_more(tmp_pa
     assert [g.half_width for g in summary.adaptive] == [widths[2], loads[LIMIT]]
     together = next(r for r in summary.comparisons if r.method == "dflash" and r.workload is None)
     assert (together.workloads, together.evidence.num_sessions) == (["short", "long"], 2)
+    load = next(r for r in summary.comparisons if r.method == "dflash" and r.workload == "concurrency-2")
+    assert load.evidence.num_sessions == LIMIT
     said = precision.stopping_paragraph(summary)
     assert "Of 2 rows, as narrow as asked: 1; stopped by the limit of 4 sessions: 1." in said
     assert "were started 2 to 4 times" in precision.interval_paragraph(summary)
