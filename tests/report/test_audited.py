@@ -80,6 +80,7 @@ TIE, FAULT, NOT_MEASURED = (1, 0, 0), (0, 1, 0), (0, 0, 1)
             NOT_MEASURED,
         ),  # the method's token is no nearer than 0.1, which may be a tie
         ([(0, 0.0), (OTHER, 0.7)], FAULT),  # and here no nearer than 0.7
+        ([(0, 0.0), (OTHER, 0.1), (OTHER, 0.7)], FAULT),  # nor here: the last that was kept decides
         ([(OTHER, 0.0), (1, 0.7)], NOT_MEASURED),  # the baseline's token is no nearer than the method's
     ],
 )
