@@ -228,9 +228,14 @@ def texts(method, num_equal, *, ties=0, faults=0, unmeasured=0, gap=None, is_bas
         method=method,
         kind="single",
         num_compared=10,
+        num_prompts=5,
         num_equal=num_equal,
+        num_tokens=100,
+        num_compared_tokens=10 * num_equal,
         num_ties=ties,
         largest_tie_gap=gap,
+        tie_limit=None if gap is None else 2 * gap,
+        near_tie_share=None,
         num_faults=faults,
         num_unmeasured=unmeasured,
         first_position=4,
@@ -248,9 +253,10 @@ def test_texts_that_part_are_counted_by_their_kind_beside_the_baseline_s_own(pla
     summary = plain.model_copy(update={"exactness": rows})
     assert prose.exactness_sentence(summary, SETTING) == (
         "15 of 20 compared outputs of the drafting methods equal AR’s token for token (75\u00a0%). Parted "
-        "from it: 3 at a tie within the number format’s resolution, the two logits at most 0.250 apart, 1 by "
-        "more than rounding, which is a fault, 1 where the target’s logit gap was not measured. AR against "
-        "its own repeats: 9 of 10."
+        "from it: 3 at a tie within the number format’s resolution (the two logits at most 0.250 apart; "
+        "up to 0.500 counts as a tie), 1 by more than rounding, which is a fault, 1 where the target’s logit gap "
+        "was not measured. Nothing is compared after that: 75\u00a0% of the tokens are. AR against its own "
+        "repeats: 9 of 10."
     )
     assert prose.exactness_sentence(summary, ("small", 2)) is None
     own = plain.model_copy(update={"exactness": rows[:1]})
@@ -338,7 +344,7 @@ MORE = (
 def test_wide_intervals_are_counted_with_what_narrows_them(plain, half_widths, said):
     paragraph = precision.interval_paragraph(sessions(plain, half_widths))
     assert paragraph.startswith("The services were started 3 times. Intervals are 95\u00a0%")
-    assert paragraph.endswith("the report says that the data cannot tell. " + said)
+    assert paragraph.endswith("picked as the best of several. " + said)
 
 
 def test_a_half_width_has_a_decimal_where_it_is_no_whole_percentage():
