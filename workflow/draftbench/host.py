@@ -152,9 +152,9 @@ def host_lock_path() -> Path:
 def _open_shared(path: Path) -> int:
     # In a sticky directory the kernel refuses O_CREAT for a file of another user.
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         with contextlib.suppress(PermissionError):  # another user made it in between
             os.fchmod(descriptor, 0o666)
         return descriptor
