@@ -1,15 +1,17 @@
 """A run begins alone, in a session of its own, and leaves nothing of itself."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from draftbench import host
 from draftbench.campaign_file import read_campaign, read_mapping
-from draftbench.errors import DraftbenchError
+from draftbench.errors import DraftbenchError, ServerError
 from draftbench.plan import Plan
 from draftbench.run import Run
+from draftbench.servers.lifecycle import ServiceKeeper
 from draftbench.staging import room
 from draftbench.staging.place import campaign_root
 from draftbench.steps import Steps
@@ -38,8 +40,48 @@ def test_a_run_replaces_the_sessions_that_others_left(plan):
     run = begun(plan, session)
     assert sorted(path.name for path in session.iterdir()) == ["campaign.json", "specs.json"]
     assert not left.exists()
+    handler = signal.getsignal(signal.SIGINT)
     run.end()
     assert not session.exists()
+    assert signal.getsignal(signal.SIGINT) is handler
+    session.mkdir()  # of a run that began since
+    run.end()
+    assert session.exists()
+
+
+def test_two_runs_at_once_are_refused_whatever_their_sessions(plan):
+    run = begun(plan, host.sessions_directory() / "own")
+    with pytest.raises(DraftbenchError, match=f"process {os.getpid()} runs a campaign"):
+        begun(plan, host.sessions_directory() / "other")
+    assert (host.sessions_directory() / "own").exists()
+    run.end()
+    begun(plan, host.sessions_directory() / "other").end()
+
+
+def test_only_the_process_that_began_a_run_ends_it(plan, monkeypatch):
+    session = host.sessions_directory() / "own"
+    run = begun(plan, session)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 1)  # as in a fork, which inherits the run
+        run.end()
+    assert session.exists()
+    run.end()
+    assert not session.exists()
+
+
+def test_a_service_that_cannot_be_stopped_ends_the_run_all_the_same(plan, monkeypatch):
+    def fail(_keeper):
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        raise ServerError("it hangs in a driver")
+
+    session = host.sessions_directory() / "own"
+    run = begun(plan, session)
+    monkeypatch.setattr(ServiceKeeper, "end", fail)
+    with pytest.raises(ServerError, match="hangs in a driver"):
+        run.end()
+    assert not session.exists()
+    with host.exclusive(host.host_lock_path(), "runs a campaign"):
+        pass
 
 
 def test_reports_are_built_beside_each_other_and_not_beside_a_campaign(plan):
