@@ -20,6 +20,9 @@ def is_alive(pid):
         return open(f"/proc/{{pid}}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+if sys.argv[1] == "topo":
+    print("GPU0 NV18 GPU1")
+    sys.exit()
 for index in range(state["num_gpus"]):
     pids = [p for p in state["pids"].get(str(index), []) if is_alive(p)]
     used = state["used_mib"].get(str(index), {busy} if pids else {idle})

@@ -86,13 +86,20 @@ def test_memory_of_processes_that_cannot_be_seen_is_an_error() -> None:
 def test_a_start_waits_for_what_is_about_to_go() -> None:
     busy = with_gpu(0, pids=(dead_pid(),), used_mib=40_000)
     reader = ScriptedGpus([busy, busy, IDLE])
-    assert GpuGuard(reader).before_start(make_spec(num_gpus=1)) == {"used_mib": {"0": 500}}
+    assert GpuGuard(reader, stranger_grace_s=0).before_start(make_spec(num_gpus=1)) == {
+        "used_mib": {"0": 500}
+    }
     assert reader.num_reads == 3
 
 
 def test_too_few_gpus_are_one_sentence() -> None:
     with pytest.raises(ServerError, match="expected 8 GPUs for tp 8, got 2; lower tp"):
         GpuGuard(ScriptedGpus([IDLE[:2]])).before_start(make_spec(num_gpus=8))
+
+
+def test_a_service_holds_the_gpus_that_its_own_variables_show() -> None:
+    spec = make_spec(num_gpus=2, environment={"CUDA_VISIBLE_DEVICES": "6,7"})
+    assert GpuGuard(ScriptedGpus([IDLE])).before_start(spec) == {"used_mib": {"6": 500, "7": 500}}
 
 
 def test_visible_devices_decide_which_gpus_are_used() -> None:
@@ -108,16 +115,20 @@ def test_an_empty_list_of_visible_devices_hides_all_gpus() -> None:
 
 
 def test_a_stop_waits_until_the_memory_is_back() -> None:
-    reader = ScriptedGpus([with_gpu(1, used_mib=90_000), IDLE])
-    GpuGuard(reader).after_stop(held_handle({"0": 500, "1": 500}), 5.0)
-    assert reader.num_reads == 2
+    reader = ScriptedGpus(
+        [with_gpu(1, used_mib=90_000), with_gpu(1, used_mib=757), with_gpu(1, used_mib=756)]
+    )
+    GpuGuard(reader, stranger_grace_s=0).after_stop(held_handle({"0": 500, "1": 500}), 5.0)
+    assert reader.num_reads == 3
 
 
 def test_an_orphan_that_keeps_the_gpu_is_named(stranger: int) -> None:
     guard = GpuGuard(ScriptedGpus([with_gpu(1, pids=(stranger,), used_mib=90_000)]), stranger_grace_s=0.2)
+    started_s = time.monotonic()
     with pytest.raises(ServerError, match=f"process {stranger} of user") as caught:
-        guard.after_stop(held_handle({"1": 500}), 5.0)
+        guard.after_stop(held_handle({"1": 500}), 60.0)
     assert caught.value.reason == "gpu"
+    assert time.monotonic() - started_s < 30  # it was not waited for: it will not go
 
 
 def test_memory_that_does_not_come_back_is_an_error() -> None:

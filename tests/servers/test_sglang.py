@@ -7,6 +7,7 @@ import pytest
 from draftbench.config import Method, SglangEngine
 from draftbench.errors import ConfigError
 from draftbench.servers.base import Launch
+from draftbench.servers.launch import fingerprint
 from draftbench.servers.sglang import build_sglang_launch, cuda_graph_sizes
 from draftbench.servers.sglang_flags import find_flag_table, flag_tables
 
@@ -44,6 +45,71 @@ def test_every_option_is_known_to_the_release(version: str, method: Method) -> N
     engine = make_engine(version=version, context_length=4096, radix_cache=False)
     known = find_flag_table(version).options
     assert [name for name in options(build(engine, method)) if name[2:] not in known] == []
+
+
+SETTINGS = {
+    "dtype": "float16",
+    "attention_backend": "flashinfer",
+    "page_size": 16,
+    "max_running_requests": 6,
+    "mem_fraction_static": 0.5,
+    "context_length": 4096,
+    "radix_cache": False,
+}
+
+
+def test_every_setting_of_a_campaign_reaches_the_server_and_is_looked_at_in_its_answer() -> None:
+    launch = build(make_engine(**SETTINGS), Method(algorithm="ddtree", block_size=9, budget=5), tp=4)
+    given = options(launch)
+    del given["--nccl-port"]  # free ones, by chance
+    assert given == {
+        "--model-path": "/models/target",
+        "--served-model-name": "target",
+        "--dtype": "float16",
+        "--host": "127.0.0.1",
+        "--port": "30100",
+        "--tp-size": "4",
+        "--attention-backend": "flashinfer",
+        "--sampling-backend": "pytorch",
+        "--grammar-backend": "none",
+        "--page-size": "16",
+        "--max-running-requests": "6",
+        "--mem-fraction-static": "0.5",
+        "--cuda-graph-bs-decode": "1 2 4 6",
+        "--random-seed": "7",
+        "--stream-interval": "1",
+        "--decode-log-interval": "40",
+        "--enable-cache-report": "",
+        "--skip-server-warmup": "",
+        "--context-length": "4096",
+        "--disable-radix-cache": "",
+        "--speculative-algorithm": "DDTREE_OOT",
+        "--speculative-dflash-block-size": "9",
+        "--speculative-num-draft-tokens": "6",
+        "--speculative-draft-model-path": "/models/drafter",
+        "--speculative-draft-attention-backend": "flashinfer",
+    }
+    assert launch.expected == {
+        "model_path": "/models/target",
+        "served_model_name": "target",
+        "dtype": "float16",
+        "attention_backend": "flashinfer",
+        "page_size": 16,
+        "disable_radix_cache": True,
+        "tp_size": 4,
+        "random_seed": 7,
+        "version": "0.5.17",
+        "speculative_algorithm": "DDTREE_OOT",
+        "speculative_draft_model_path": "/models/drafter",
+        "speculative_dflash_block_size": 9,
+        "speculative_num_draft_tokens": 6,
+    }
+
+
+def test_the_cache_of_prefixes_and_the_context_are_sglangs_own_unless_the_campaign_says_otherwise() -> None:
+    launch = build(make_engine())
+    assert not {"--disable-radix-cache", "--context-length"} & options(launch).keys()
+    assert launch.expected["disable_radix_cache"] is False
 
 
 def test_arms_differ_in_nothing_but_their_drafts() -> None:
@@ -94,6 +160,11 @@ def test_speculative_extras_do_not_reach_the_autoregressive_arm() -> None:
     assert "--speculative-draft-window-size" not in options(build(engine, AR))
     assert options(build(engine, DFLASH))["--speculative-draft-window-size"] == "512"
     assert options(build(engine, AR))["--disable-prefill-cuda-graph"] == ""
+
+
+def test_an_extra_that_is_switched_off_is_left_out() -> None:
+    engine = make_engine(extra_args={"disable-prefill-cuda-graph": False})
+    assert "--disable-prefill-cuda-graph" not in options(build(engine))
 
 
 def test_every_start_has_its_own_nccl_port() -> None:
@@ -147,9 +218,18 @@ def test_simulated_accept_lengths_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_environment_of_the_host_reaches_the_server() -> None:
-    launch = build(make_engine(environment={"NCCL_P2P_DISABLE": "1"}))
-    assert launch.environment["NCCL_P2P_DISABLE"] == "1"
-    assert launch.environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    launch = build(make_engine(environment={"NCCL_P2P_DISABLE": "1", "TOKENIZERS_PARALLELISM": "true"}))
+    assert launch.environment == {
+        "NCCL_P2P_DISABLE": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "true",
+    }
+
+
+def test_another_environment_is_another_launch() -> None:
+    launches = [build(make_engine(environment=e), port=0) for e in ({}, {"NCCL_P2P_DISABLE": "1"})]
+    assert len({fingerprint(launch) for launch in launches}) == 2
 
 
 @pytest.mark.parametrize(("limit", "sizes"), [(1, [1]), (4, [1, 2, 4]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])

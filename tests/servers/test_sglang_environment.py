@@ -22,6 +22,14 @@ def test_an_interpreter_says_which_packages_and_plugins_it_has() -> None:
     assert "error" not in facts
 
 
+def test_an_interpreter_has_the_engines_variables_and_its_last_line_counts(tmp_path: Path) -> None:
+    talking = tmp_path / "python"
+    talking.write_text("#!/bin/sh\necho a warning\necho '{\"python\": \"'$SGLANG_MINE'\"}'\n")
+    talking.chmod(0o755)
+    changes = {"python": str(talking), "environment": {"SGLANG_MINE": "given"}}
+    assert probe(ENGINE.model_copy(update=changes), starts_cuda=False) == {"python": "given"}
+
+
 def test_an_interpreter_says_why_cuda_does_not_compute() -> None:
     facts = probe(ENGINE.model_copy(update={"environment": {"CUDA_VISIBLE_DEVICES": ""}}), starts_cuda=True)
     assert facts["error"]
@@ -60,3 +68,13 @@ def test_the_gpus_of_a_service_are_recorded(tmp_path: Path, monkeypatch: pytest.
     assert facts["driver"] == "580.1"
     assert facts["gpu_settings"][0]["power.limit"] == "600.00"
     assert facts["engine_packages"]["numpy"] is not None
+    assert facts["gpu_topology"] == "GPU0 NV18 GPU1\n"
+
+
+def test_only_the_gpus_of_a_service_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", FakeGpus(tmp_path).install().path)
+    facts = capture_sglang(ENGINE.model_copy(update={"environment": {"CUDA_VISIBLE_DEVICES": "6"}}), 1)
+    assert facts["gpu_indices"] == [6]
+    assert facts["gpu_uuids"] == ["GPU-0006"]
+    assert len(facts["gpu_settings"]) == 1
+    assert facts["gpu_topology"] is None

@@ -4,8 +4,9 @@ Appends start, ready, request and stop events to $FAKE_EVENTS. Reads its behavio
 JSON object in $FAKE_BEHAVIOUR: `token_s` (pause before each chunk), `stop_s` (pause before it ends on
 SIGTERM), `drifting` (in `ar`'s n-th start the pause is n times as long in answers of so many tokens), and by
 method (`ar`, `dflash`, `ddtree-b<budget>`) one of `exit` (ends at once), `out-of-memory`, `never-ready`,
-`fail` (answers 500), `fail-<n>` (only where n tokens are asked for), `lie` (names another model), `die` (ends
-in the middle of an answer).
+`fail` (answers 500), `fail-<n>` (only where n tokens are asked for), `short` (answers a token less than asked
+for), `mute` (answers without tokens), `strange` (answers as no engine does), `lie` (names another model),
+`die` (ends in the middle of an answer).
 """
 
 import argparse
@@ -96,12 +97,16 @@ class Handler(BaseHTTPRequestHandler):
             self.answer({})
         elif body.get("stream") and behaviour().get(METHOD) in ("fail", f"fail-{asked_tokens(body)}"):
             self.answer({"error": {"message": "a scripted fault"}}, 500)
+        elif behaviour().get(METHOD) == "mute":
+            self.answer({"text": "", "meta_info": {"completion_tokens": 0}})
+        elif behaviour().get(METHOD) == "strange":
+            self.answer({"text": "a text"})
         else:
             record("request")
             self.generate(body)
 
     def generate(self, body):
-        max_tokens = asked_tokens(body)
+        max_tokens = asked_tokens(body) - (behaviour().get(METHOD) == "short")
         sizes = [1] + [TOKENS_PER_ROUND] * ((max_tokens - 1) // TOKENS_PER_ROUND)
         sizes += [max_tokens - sum(sizes)] if sum(sizes) < max_tokens else []
         if not body.get("stream"):
@@ -146,7 +151,7 @@ def main():
     record("start")
     kind = behaviour().get(METHOD)
     if kind == "exit":
-        print("a scripted end", flush=True)
+        print("a beginning\na scripted end", flush=True)
         sys.exit(3)
     if kind == "out-of-memory":
         print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", flush=True)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Protocol
 
-from draftbench.config import Campaign, Method, Service
+from draftbench.config import Campaign, Service
 from draftbench.errors import ConfigError
 from draftbench.files import canonical_json, sha256_text
 from draftbench.servers.base import Launch
@@ -30,7 +30,7 @@ def build_launch(campaign: Campaign, service: Service, staged: StagedPaths, port
         ConfigError: the engine cannot serve this configuration.
     """
     method = campaign.methods[service.method]
-    drafter = drafter_of(method, staged)
+    drafter = None if method.algorithm == "ar" else staged.drafter_dir
     if campaign.engine.kind == "embedded":
         if service.tp != 1:
             raise ConfigError(
@@ -42,15 +42,6 @@ def build_launch(campaign: Campaign, service: Service, staged: StagedPaths, port
     return build_sglang_launch(
         campaign.engine, method, staged.target_dir, drafter, tp=service.tp, port=port, seed=campaign.seed
     )
-
-
-def drafter_of(method: Method, staged: StagedPaths) -> Path | None:
-    """The drafter's folder where `method` drafts, else None."""
-    if method.algorithm == "ar":
-        return None
-    if staged.drafter_dir is None:
-        raise ConfigError(f"methods: expected a drafter for algorithm {method.algorithm}, got none")
-    return staged.drafter_dir
 
 
 def fingerprint(launch: Launch) -> str:

@@ -42,8 +42,6 @@ def make_supervisor(settings: SupervisorSettings) -> Supervisor:
 
 def make_guards(campaign: Campaign) -> list[Guard]:
     """What is checked before a start and waited for after a stop, in this order."""
-    if campaign.engine.kind == "embedded":
-        return [PortGuard()]
     settings = campaign.supervisor
     displaced: list[Guard] = [Displacement(settings.manager, settings.displace)] if settings.displace else []
     return [*displaced, PortGuard(), GpuGuard()]
