@@ -11,7 +11,7 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 class FakeHub:
-    """Serves `files` of the repository `some/model`.
+    """Serves `files` of the repository `some/model`, at `REVISION` alone.
 
     Attributes:
         gets: name and Range header (or None) of every GET of a file.
@@ -33,13 +33,18 @@ class FakeHub:
                 pass
 
             def do_HEAD(self):
-                hub.answer_file(self, is_head=True)
+                self.answer(is_head=True)
 
             def do_GET(self):
-                if self.path.startswith("/api/"):
+                self.answer(is_head=False)
+
+            def answer(self, *, is_head):
+                if REVISION not in self.path:
+                    self.send_error(404)
+                elif self.path.startswith("/api/"):
                     hub.answer_info(self)
                 else:
-                    hub.answer_file(self, is_head=False)
+                    hub.answer_file(self, is_head=is_head)
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"

@@ -11,6 +11,7 @@ from tests.staging.fake_hub import REVISION, FakeHub
 
 from draftbench.config import Source
 from draftbench.errors import StagingError
+from draftbench.staging import room
 from draftbench.staging.sources import fetch
 
 WEIGHTS = os.urandom(3_000_000)
@@ -31,14 +32,27 @@ def hub(monkeypatch):
         yield running
 
 
-def test_a_revision_is_fetched_without_pickles_and_only_once(hub, tmp_path):
+def test_a_revision_is_fetched_without_pickles_and_only_once(hub, tmp_path, monkeypatch):
     folder = fetch(SOURCE, tmp_path)
     names = {path.name for path in folder.iterdir() if path.is_file()}
     assert names == {"config.json", "model.safetensors"}
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
-    num_requests = len(hub.gets)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody is asked again
     assert fetch(SOURCE, tmp_path) == folder
-    assert len(hub.gets) == num_requests
+
+
+def test_of_several_ggufs_only_the_one_that_is_named_is_fetched(hub, tmp_path):
+    hub.files = {"small.gguf": b"small", "large.gguf": b"large", "config.json": b"{}"}
+    folder = fetch(SOURCE.model_copy(update={"file": "small.gguf"}), tmp_path)
+    assert [name for name, _ in hub.gets] == ["small.gguf"]
+    assert (folder / "small.gguf").read_bytes() == b"small"
+
+
+def test_a_revision_without_room_for_it_is_refused_before_it_is_fetched(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr(room, "free_bytes", lambda _directory: 3_000_000)
+    with pytest.raises(StagingError, match=r"GiB of room for hf:some/model"):
+        fetch(SOURCE, tmp_path)
+    assert hub.gets == []
 
 
 def test_a_broken_connection_goes_on_in_the_middle_of_the_file(hub, tmp_path):
