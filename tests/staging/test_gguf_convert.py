@@ -40,6 +40,20 @@ def test_end_of_text_ids_reach_both_configurations(tmp_path):
         assert json.loads((tmp_path / "out" / name).read_text())["eos_token_id"] == 2
 
 
+def test_the_configuration_is_the_files_own(tmp_path):
+    convert(write_tiny_gguf(tmp_path / "tiny.gguf"), tmp_path / "out")
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    expected = {"rope_theta": 50000.0, "rms_norm_eps": 1e-5, "max_position_embeddings": 128, "vocab_size": 8}
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    assert config | expected | ids == config
+    assert json.loads((tmp_path / "out/generation_config.json").read_text()) == ids
+
+
+def test_other_users_may_read_what_was_converted(tmp_path):
+    convert(write_tiny_gguf(tmp_path / "tiny.gguf"), tmp_path / "out")
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").glob("*.safetensors")} == {0o644}
+
+
 def test_the_size_is_known_before_the_conversion(tmp_path):
     path = write_tiny_gguf(tmp_path / "tiny.gguf")
     convert(path, tmp_path / "out")

@@ -1,7 +1,7 @@
 """The scaled pair is the same function at another cost."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from tests.staging.models import (
     make_target,
 )
 
+from draftbench.config import Model, Source
 from draftbench.engine.factory import Algorithm, EngineSettings, load_engine
 from draftbench.errors import StagingError
 from draftbench.staging.noise import Noise
@@ -31,6 +32,7 @@ from draftbench.staging.scale import (
     scale_pair,
     scaled_config,
 )
+from draftbench.staging.stage import stage_model
 
 SHAPE = ScaledShape(
     hidden_factor=4, num_layers=7, intermediate_size=256, num_attention_heads=24, num_key_value_heads=8
@@ -157,6 +159,26 @@ def test_a_sharded_checkpoint_loads_through_its_index(target: Path, tmp_path: Pa
     scale_checkpoint(target, tmp_path / "scaled", SHAPE, shard_bytes=1 << 20)
     logits, other = logits_and_features(tmp_path / "scaled")[0], logits_and_features(target)[0]
     assert (logits - other).abs().max() <= LAST_BITS
+
+
+def test_a_folder_whose_writing_was_interrupted_has_no_configuration(target: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "scaling.json" / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError, match="directory"):
+        scale_checkpoint(target, tmp_path / "out", SHAPE)
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_scaled_model_is_staged_and_nothing_else_stays(target: Path, tmp_path: Path) -> None:
+    root = tmp_path / "staged"
+    source = Source(source=f"path:{target}", scale_to=asdict(SHAPE))
+    staged = stage_model(Model(target=source), root)
+    config = json.loads((staged.target_dir / "config.json").read_text())
+    assert config["hidden_size"] == 4 * HIDDEN
+    assert {path.name for path in root.iterdir()} == {".lock", staged.target_dir.name}
+    small = Source(source=f"path:{target}", scale_to=asdict(replace(SHAPE, num_layers=1)))
+    with pytest.raises(StagingError, match="num_hidden_layers 1 is below"):
+        stage_model(Model(target=small), root)
+    assert {path.name for path in root.iterdir()} == {".lock", staged.target_dir.name}
 
 
 def test_files_beside_the_weights_travel_along(target: Path, tmp_path: Path) -> None:

@@ -104,6 +104,17 @@ def test_a_conversion_that_takes_too_long_is_refused(index, root, monkeypatch):
         stage_model(wheel_model(), root)
 
 
+def test_a_conversion_that_fails_is_refused_in_its_own_words(root, tmp_path):
+    folder = tmp_path / "other"
+    folder.mkdir()
+    write_tiny_gguf(folder / "tiny.gguf", architecture="qwen2")
+    with pytest.raises(
+        StagingError, match=r"tiny\.gguf: expected it to be converted, got: .* expected general\.architecture"
+    ):
+        stage_model(Model(target=folder_source(folder)), root)
+    assert [path.name for path in root.iterdir()] == [".lock"]
+
+
 def test_links_of_a_local_directory_are_followed(root, tmp_path):
     """As in the cache of a hub, whose folders hold relative links to files elsewhere."""
     folder = make_folder(tmp_path / "hub" / "snapshots" / "one", TARGET)

@@ -18,7 +18,7 @@ def write_tiny_gguf(path, *, seed=0, architecture="llama", is_tied=True):
     writer.add_feed_forward_length(INNER)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
-    writer.add_rope_freq_base(10000.0)
+    writer.add_rope_freq_base(50000.0)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(HIDDEN // HEADS)
     writer.add_vocab_size(len(TOKENS))
@@ -30,7 +30,7 @@ def write_tiny_gguf(path, *, seed=0, architecture="llama", is_tied=True):
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
-    writer.add_pad_token_id(2)
+    writer.add_pad_token_id(0)
     writer.add_chat_template(CHAT_TEMPLATE)
     generator = np.random.default_rng(seed)
     for name, shape in _shapes(is_tied=is_tied).items():

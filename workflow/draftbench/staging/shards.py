@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from draftbench.files import fsync_directory, write_json
+from draftbench.files import write_json
 from draftbench.staging.noise import WORD_TYPES, Words
 
 SHARD_BYTES = 1 << 30  # one thread writes one shard, so many small shards keep many cores busy
@@ -64,7 +64,6 @@ def write_checkpoint(
         places = {tensor.name: n for n, shard in zip(names, shards, strict=True) for tensor in shard}
         index = {"metadata": {"total_size": num_bytes}, "weight_map": places}
         write_json(directory / "model.safetensors.index.json", index)
-    fsync_directory(directory)
     return num_bytes
 
 
