@@ -29,10 +29,12 @@ def test_a_stop_token_ends_the_text_with_itself(run_engine, method):
     [request] = make_requests(1, max_new_tokens=40)
     text = greedy_text(run_engine, request)
     stop = text[17]
-    params = SamplingParams(max_new_tokens=40, stop_token_ids=frozenset([stop]))
-    [one] = run_engine([replace(request, sampling=params)], **method)
-    assert one.token_ids == text[: text.index(stop) + 1]
-    assert (one.last.finish_type, one.last.matched_stop_id) == ("stop", stop)
+    length = text.index(stop) + 1
+    for limit in (40, length):  # also where the length would end it there
+        params = SamplingParams(max_new_tokens=limit, stop_token_ids=frozenset([stop]))
+        [one] = run_engine([replace(request, sampling=params)], **method)
+        assert one.token_ids == text[:length]
+        assert (one.last.finish_type, one.last.matched_stop_id) == ("stop", stop)
 
 
 def test_the_models_own_end_of_text_stops_unless_it_is_ignored(run_engine, settings, tmp_path):

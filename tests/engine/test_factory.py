@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_models import LLAMA3_ROPE
 
+from draftbench.engine.config import Llama3Scaling, read_target_config
 from draftbench.engine.factory import has_bfloat16_instructions, load_engine, resolve_dtype
 from draftbench.errors import ConfigError, DraftbenchError, ShapeError
 
@@ -23,6 +25,45 @@ def with_config(source: Path, directory: Path, **changes: object) -> Path:
         json.dumps({key: value for key, value in config.items() if value is not None})
     )
     return directory
+
+
+LLAMA3 = {key: value for key, value in LLAMA3_ROPE.items() if key != "rope_theta"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"head_dim": 16}, {"head_dim": 16}),
+        ({"head_dim": None}, {"head_dim": 8}),
+        ({"num_key_value_heads": None}, {"num_kv_heads": 6}),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e4}}, {"rope_theta": 5e4}),
+        ({"rope_parameters": None, "rope_theta": 5e4}, {"rope_theta": 5e4, "rope_scaling": None}),
+        ({"rope_parameters": None}, {"rope_theta": 1e4}),
+        (
+            {"rope_parameters": None, "rope_scaling": LLAMA3, "rope_theta": 5e5},
+            {"rope_theta": 5e5, "rope_scaling": Llama3Scaling(8.0, 1.0, 4.0, 32)},
+        ),
+        (
+            {"rope_parameters": LLAMA3 | {"rope_theta": 5e5, "rope_type": None, "type": "llama3"}},
+            {"rope_theta": 5e5, "rope_scaling": Llama3Scaling(8.0, 1.0, 4.0, 32)},
+        ),
+    ],
+)
+def test_every_form_of_a_configuration_is_understood(settings, tmp_path, changes, expected):
+    block = read_target_config(with_config(settings.model_path, tmp_path / "target", **changes)).block
+    assert {name: getattr(block, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "expected"), [(5, 7, {5, 7}), ([5, 6], None, {5, 6}), (None, [7], {7})]
+)
+def test_a_text_ends_at_the_tokens_of_both_configurations(settings, tmp_path, config, generation, expected):
+    path = with_config(settings.model_path, tmp_path / "target", eos_token_id=config)
+    (path / "generation_config.json").unlink()
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": generation}))
+    assert read_target_config(path).eos_token_ids == expected
+    (path / "generation_config.json").unlink()
+    assert read_target_config(path).eos_token_ids == expected - ({7} if generation else set())
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import torch
 from collecting import Collected, make_requests, submit, wait
 from tiny_models import DRAFTER, TinyPair, target_features
 
+from draftbench.engine import runner as runner_module
 from draftbench.engine.cache import KVCache
 from draftbench.engine.config import read_drafter_config, read_target_config
 from draftbench.engine.drafter import Drafter
@@ -63,19 +64,42 @@ def test_both_caches_hold_exactly_the_committed_tokens_after_every_step(pair):
 
 def test_context_rows_are_those_of_the_committed_tokens_features(pair):
     runner = make_runner(pair)
-    [request] = make_requests(1, max_new_tokens=60)
-    sequence = start(runner, request, 1)
+    sequences = [
+        start(runner, request, slot) for slot, request in enumerate(make_requests(2, max_new_tokens=60))
+    ]
     for _ in range(12):
-        advance(runner, [sequence])
-    committed = sequence.token_ids[:-1]
-    _, fresh = make_drafter(pair)
-    features = target_features(pair.target, committed, DRAFTER["dflash_config"]["target_layer_ids"])
-    fresh.extend_context(features, [0], [len(committed)])
-    kept, expected = (
-        drafter.cache.rows[slot, :, :, :, : len(committed)]
-        for drafter, slot in ((runner.drafter, 1), (fresh, 0))
-    )
-    torch.testing.assert_close(kept, expected, atol=1e-4, rtol=0)
+        advance(runner, sequences)
+    for sequence in sequences:
+        committed = sequence.token_ids[:-1]
+        _, fresh = make_drafter(pair)
+        features = target_features(pair.target, committed, DRAFTER["dflash_config"]["target_layer_ids"])
+        fresh.extend_context(features, [0], [len(committed)])
+        kept, expected = (
+            drafter.cache.rows[slot, :, :, :, : len(committed)]
+            for drafter, slot in ((runner.drafter, sequence.slot), (fresh, 0))
+        )
+        torch.testing.assert_close(kept, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "first", "second"),
+    [
+        ([6, 6], [6, 2], [6, 6]),
+        ([9, 3], [8, 0], [9, 3]),
+        ([8, 8], [8, 0], [8, 8]),
+        ([16, 2], [8, 0], [16, 0]),
+    ],
+)
+def test_prompts_share_the_rows_of_a_step_in_their_order(pair, monkeypatch, lengths, first, second):
+    monkeypatch.setattr(runner_module, "PREFILL_ROWS_PER_STEP", 8)
+    runner = make_runner(pair)
+    prompts = [tuple(3 + place % 29 for place in range(length)) for length in lengths]
+    sequences = [start(runner, Request(str(slot), prompt), slot) for slot, prompt in enumerate(prompts)]
+    for num_rows in (first, second):
+        waiting = [sequence for sequence in sequences if not sequence.has_output]
+        advance(runner, waiting)
+        assert runner.cache.lengths == num_rows
+        assert [s.has_output for s in sequences] == [n == m for n, m in zip(num_rows, lengths, strict=True)]
 
 
 @pytest.mark.parametrize("is_target", [True, False])

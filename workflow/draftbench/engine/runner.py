@@ -97,7 +97,7 @@ class ModelRunner:
                 self.drafter.extend_context(features[self._gather(kept)], slots, counts)
         profile.num_rounds += bool(decoding)
         return [
-            (work.sequence, walk.token_ids, 0 if work.is_prompt else len(work.tree) - 1)
+            (work.sequence, walk.token_ids, len(work.tree) - 1)
             for work, walk in zip(works, walks, strict=True)
             if walk.token_ids
         ]
