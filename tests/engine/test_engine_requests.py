@@ -10,6 +10,7 @@ from collecting import Collected, generate, make_requests, submit, wait
 
 from draftbench.engine.request import Request, SamplingParams
 from draftbench.engine.runner import ModelRunner
+from draftbench.engine.sequence import Sequence
 from draftbench.errors import ConfigError
 
 SPECULATIVE = [{"algorithm": "DFLASH"}, {"algorithm": "DDTREE", "budget": 30}]
@@ -52,18 +53,30 @@ def test_the_models_own_end_of_text_stops_unless_it_is_ignored(run_engine, setti
     assert (ignoring.token_ids, ignoring.last.finish_type) == (text, "length")
 
 
+def test_of_two_stops_in_one_round_the_first_ends_the_text():
+    stops = SamplingParams(max_new_tokens=40, stop_token_ids=frozenset([5, 6]))
+    sequence = Sequence(Request("a", (7,), stops), Collected(), 0, frozenset(), [])
+    assert sequence.emit([8, 5, 9, 6]) == [8, 5]
+    assert (sequence.token_ids, sequence.finish_type, sequence.matched_stop_id) == ([7, 8, 5], "stop", 5)
+
+
 @pytest.mark.parametrize("method", SPECULATIVE)
-@pytest.mark.parametrize("length", [1, 2, 5, 33])
-def test_counts_add_up_at_every_step_whatever_length_cuts_the_last_round(run_engine, method, length):
-    [one] = run_engine([Request("a", (7, 8, 9), free(length))], **method)
-    emitted = 0
-    for output in one.outputs:
-        stats = output.stats
-        emitted += len(output.token_ids)
-        assert stats.num_output_tokens == emitted == 1 + stats.num_rounds + stats.num_accepted_tokens
-        assert sum(stats.accept_histogram) == stats.num_rounds
-        assert sum(k * n for k, n in enumerate(stats.accept_histogram)) == stats.num_accepted_tokens
-    assert emitted == length
+def test_counts_add_up_at_every_step_whatever_length_cuts_the_last_round(start_engine, method):
+    engine = start_engine(**method)
+    lengths = range(1, 40)
+    found = generate(engine, [Request(str(length), (7, 8, 9), free(length)) for length in lengths])
+    emissions = [len(output.token_ids) for output in found[-1].outputs]
+    whole_rounds = {sum(emissions[:number]) for number in range(len(emissions) + 1)}
+    assert whole_rounds < {0, *lengths}  # some lengths do cut a round
+    for length, one in zip(lengths, found, strict=True):
+        emitted = 0
+        for output in one.outputs:
+            stats = output.stats
+            emitted += len(output.token_ids)
+            assert stats.num_output_tokens == emitted == 1 + stats.num_rounds + stats.num_accepted_tokens
+            assert sum(stats.accept_histogram) == stats.num_rounds
+            assert sum(k * n for k, n in enumerate(stats.accept_histogram)) == stats.num_accepted_tokens
+        assert emitted == length
 
 
 def test_autoregressive_decoding_has_no_rounds(run_engine):
@@ -113,6 +126,25 @@ def test_flushing_drops_kept_prefixes_and_is_refused_while_requests_run(start_en
     assert again.last.stats.num_cached_tokens == 0
 
 
+def test_flushing_forgets_the_accept_length(start_engine):
+    engine = start_engine(algorithm="DFLASH")
+    generate(engine, make_requests(1))
+    assert engine.describe()["avg_spec_accept_length"] >= 1
+    assert engine.flush_cache()
+    assert engine.describe()["avg_spec_accept_length"] is None
+
+
+def test_waiting_requests_run_in_the_order_in_which_they_came(start_engine):
+    engine = start_engine(max_running_requests=1)
+    ends = []
+    names = ["first", "second", "third", "fourth"]
+    running = submit(engine, Request("running", (5, 6), free(200)))
+    for name in names:
+        engine.submit(Request(name, (7, 8), free(1)), lambda output: ends.append(output.rid))
+    wait(running, submit(engine, Request("last", (7, 8), free(1))))
+    assert ends == names
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_aborting_a_running_request_frees_its_slot_for_a_waiting_one(start_engine, method):
     engine = start_engine(max_running_requests=1, **method)
@@ -128,7 +160,7 @@ def test_aborting_a_running_request_frees_its_slot_for_a_waiting_one(start_engin
     assert started.wait(30)
     assert engine.abort("running")
     wait(running, waiting)
-    assert running.last.finish_type == "abort"
+    assert [output.finish_type for output in running.outputs if output.finish_type] == ["abort"]
     assert len(running.token_ids) < 500
     assert waiting.last.finish_type == "length"
 
@@ -140,8 +172,9 @@ def test_aborting_a_waiting_request_ends_it_without_tokens(start_engine):
     assert engine.abort("waiting")
     wait(waiting)
     assert (waiting.last.finish_type, waiting.token_ids) == ("abort", [])
-    wait(running)
-    assert running.last.finish_type == "length"
+    again = submit(engine, Request("waiting", (7, 8), free(3)))
+    wait(running, again)
+    assert (running.last.finish_type, again.last.finish_type) == ("length", "length")
 
 
 def test_aborting_an_unknown_request_says_so(start_engine):
@@ -167,8 +200,10 @@ def test_an_abort_that_comes_too_late_does_not_end_the_next_request_of_that_name
 
 def test_a_sink_that_fails_ends_its_own_request_only(start_engine, caplog):
     engine = start_engine(max_running_requests=2)
+    told = []
 
-    def broken(_):
+    def broken(output):
+        told.append(output)
         raise OSError("gone")
 
     engine.submit(Request("broken", (5, 6), free(400)), broken)
@@ -177,6 +212,8 @@ def test_a_sink_that_fails_ends_its_own_request_only(start_engine, caplog):
     wait(submit(engine, Request("later", (7, 8), free(3))))
     assert engine.is_alive
     assert "the sink of request broken failed" in caplog.text
+    assert told[-1].finish_type == "abort"
+    assert len(told) < 400
 
 
 def test_shutting_down_aborts_what_runs_and_refuses_what_comes(start_engine):
@@ -211,10 +248,14 @@ def test_a_request_out_of_range_is_refused_in_a_sentence(start_engine, request_,
 
 
 def test_a_name_that_runs_is_refused(start_engine):
-    engine = start_engine()
-    submit(engine, Request("a", (5,), free(500)))
-    with pytest.raises(ConfigError, match="expected a new rid, got 'a'"):
-        submit(engine, Request("a", (5,), free(5)))
+    engine = start_engine(max_running_requests=1)
+    started = threading.Event()
+    engine.submit(Request("runs", (5,), free(500)), lambda _output: started.set())
+    submit(engine, Request("waits", (5,), free(500)))
+    assert started.wait(30)
+    for name in ("runs", "waits"):
+        with pytest.raises(ConfigError, match=f"expected a new rid, got '{name}'"):
+            submit(engine, Request(name, (5,), free(5)))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -131,8 +131,14 @@ def test_a_failure_of_the_models_ends_every_request_with_its_reason():
     resolved = Resolved("target", None, None, None, "float32", "cpu", 1, "plain", 0, "0" * 64, None)
     engine = Engine(FailingRunner(), limits, resolved)
     found = [submit(engine, Request(str(i), (3, 4), SamplingParams(max_new_tokens=4))) for i in range(2)]
+    alive = []  # while its thread still tells the requests
+    engine.submit(
+        Request("asks", (3,), SamplingParams(max_new_tokens=4)), lambda _: alive.append(engine.is_alive)
+    )
     engine.start()
     wait(*found)
+    engine.shutdown(10.0)
+    assert alive == [False]
     assert [one.last.finish_type for one in found] == ["abort", "abort"]
     assert "MemoryError: no room" in found[0].last.message
     assert not engine.is_alive
