@@ -103,6 +103,14 @@ def test_a_chain_is_the_blocks_most_probable_tokens(budget):
         np.testing.assert_array_equal(trees.ancestors[request], expected.ancestors)
 
 
+def test_the_one_most_probable_token_is_the_logits_own_also_where_probabilities_are_equal():
+    logits = torch.tensor([[0.0, 1e-9], [1e-9, 0.0], [0.0, 0.0]])
+    log_probs, token_ids = rank_tokens(logits, 1)
+    assert torch.log_softmax(logits, dim=-1).unique().numel() == 1
+    assert token_ids.flatten().tolist() == [1, 0, 0]
+    assert torch.equal(log_probs, torch.log_softmax(logits, dim=-1)[:, :1])
+
+
 def test_a_chain_does_not_reach_beyond_the_block():
     with pytest.raises(ValueError, match="expected at most 15 for a chain, got 16"):
         ChainBuilder(NUM_POSITIONS, 16, "cpu")

@@ -57,6 +57,15 @@ def test_parts_rank_as_the_whole_and_equal_logits_by_token(kind, num_ranks, boun
         assert found_ids.is_contiguous()
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_neighbouring_numbers_of_either_sign_are_told_apart(sign):
+    bits = torch.tensor(sign).view(torch.int32) + torch.arange(VOCABULARY, dtype=torch.int32)
+    order = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(0))
+    logits = bits.view(torch.float32)[order].expand(1, 1, -1)
+    for _, token_ids in rank_in_parts(logits, SPLITS["uneven"], VOCABULARY):
+        assert torch.equal(token_ids, exact_ranks(logits, VOCABULARY)[1])
+
+
 @pytest.mark.parametrize("bounds", SPLITS.values(), ids=SPLITS)
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_parts_grow_the_wholes_trees(budget, bounds):
