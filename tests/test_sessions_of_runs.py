@@ -27,23 +27,30 @@ def plan(tmp_path, monkeypatch):
     return Plan(read_campaign([path], read_mapping(path)), ROOT)
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C interrupts, also where the tests themselves were started to ignore it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
 def begun(plan, session, *, only_reports=False):
     run = Run(plan, session)
     run.begin(needs_services=False, needs_tex=False, only_reports=only_reports)
     return run
 
 
-def test_a_run_replaces_the_sessions_that_others_left(plan):
+def test_a_run_replaces_the_sessions_that_others_left(plan, interruptible):
     left = host.sessions_directory() / "left"
     left.mkdir(parents=True)
     session = host.sessions_directory() / "own"
     run = begun(plan, session)
     assert sorted(path.name for path in session.iterdir()) == ["campaign.json", "specs.json"]
     assert not left.exists()
-    handler = signal.getsignal(signal.SIGINT)
     run.end()
     assert not session.exists()
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     session.mkdir()  # of a run that began since
     run.end()
     assert session.exists()
@@ -69,7 +76,7 @@ def test_only_the_process_that_began_a_run_ends_it(plan, monkeypatch):
     assert not session.exists()
 
 
-def test_a_service_that_cannot_be_stopped_ends_the_run_all_the_same(plan, monkeypatch):
+def test_a_service_that_cannot_be_stopped_ends_the_run_all_the_same(plan, interruptible, monkeypatch):
     def fail(_keeper):
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         raise ServerError("it hangs in a driver")

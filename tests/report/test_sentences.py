@@ -255,8 +255,8 @@ def test_texts_that_part_are_counted_by_their_kind_beside_the_baseline_s_own(pla
         "15 of 20 compared outputs of the drafting methods equal AR’s token for token (75\u00a0%). Parted "
         "from it: 3 at a tie within the number format’s resolution (the two logits at most 0.250 apart; "
         "up to 0.500 counts as a tie), 1 by more than rounding, which is a fault, 1 where the target’s "
-        "logit gap was not measured. Nothing is compared after that: 75\u00a0% of the tokens are. AR against its own "
-        "repeats: 9 of 10."
+        "logit gap was not measured. Nothing is compared after that: 75\u00a0% of the tokens are. AR against "
+        "its own repeats: 9 of 10."
     )
     assert prose.exactness_sentence(summary, ("small", 2)) is None
     own = plain.model_copy(update={"exactness": rows[:1]})
