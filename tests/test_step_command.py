@@ -1,0 +1,55 @@
+"""How a step's command ends, and that no two run at once."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from draftbench import host
+
+COMMAND = """
+import logging, sys
+from draftbench.errors import DraftbenchError
+from draftbench.step_command import run_step
+
+def step():
+    print("done")
+    logging.getLogger("a").info("a line of the log")
+    exec(sys.argv[1])
+
+sys.exit(run_step(step))
+"""
+
+
+def run(program):
+    environment = {k: v for k, v in os.environ.items() if k != host.RUN_PID}
+    command = [sys.executable, "-c", COMMAND, program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture(autouse=True)
+def run_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTBENCH_RUN_DIR", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "sentence"),
+    [
+        ("raise DraftbenchError('no room')", 1, "error: no room"),
+        ("raise KeyboardInterrupt", 130, "error: interrupted; the same command goes on where this one ended"),
+        ("pass", 0, "a line of the log"),
+    ],
+)
+def test_a_step_ends_with_its_reason_in_the_logs_last_line(program, code, sentence):
+    done = run(program)
+    assert (done.returncode, done.stdout) == (code, "done\n")
+    assert done.stderr.splitlines()[-1].endswith(sentence)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_step_beside_another_one_is_refused():
+    with host.exclusive(host.run_directory() / "step.lock", "runs a step"):
+        done = run("pass")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"process {os.getpid()} runs a step" in done.stderr.splitlines()[-1]
