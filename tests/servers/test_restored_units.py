@@ -8,23 +8,25 @@ from tests.workflow.workspace import small_campaign
 
 from draftbench.config import load_campaign
 from draftbench.errors import ServerError
+from draftbench.servers import displacement
 from draftbench.servers.displacement import Notes, StoppedUnit, restore_displaced
 from draftbench.servers.lifecycle import ServiceKeeper
 
 FAKE_SYSTEMCTL = """#!/bin/sh
 echo "$@" >> "$(dirname "$0")/calls"
-echo ActiveState=active
+echo ActiveState=$(cat "$(dirname "$0")/state")
 """
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of notes and of a manager whose units all run."""
+    """The directory of notes and of a manager whose units are all as the file `state` says."""
     tool = tmp_path / "systemctl"
     tool.write_text(FAKE_SYSTEMCTL)
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("DRAFTBENCH_STATE_DIR", str(tmp_path))
+    (tmp_path / "state").write_text("active")
     return tmp_path
 
 
@@ -53,3 +55,37 @@ def test_units_come_back_also_where_the_service_cannot_be_stopped(
     with pytest.raises(ServerError, match="hangs in a driver"):
         ServiceKeeper(load_campaign(small_campaign(), "small")).end()
     assert "--system start --no-block -- llm.service" in (state / "calls").read_text().splitlines()
+
+
+@pytest.mark.parametrize("became", ["failed", "inactive"])
+def test_a_unit_that_does_not_come_back_is_named_and_stays_noted(
+    state: Path, monkeypatch: pytest.MonkeyPatch, became: str
+) -> None:
+    monkeypatch.setattr(displacement, "START_LIMIT_S", 0.0 if became == "inactive" else 600.0)
+    (state / "state").write_text(became)
+    (state / "displaced-user.json").write_text(notes("llm.service", "other.service"))
+    with pytest.raises(ServerError, match=rf"unit llm\.service to run again, it is {became}; see systemctl"):
+        restore_displaced()
+    left = Notes.model_validate_json((state / "displaced-user.json").read_bytes()).stopped
+    assert [note.unit for note in left] == ["llm.service", "other.service"]
+    assert "--user start --no-block -- other.service" in (state / "calls").read_text().splitlines()
+
+
+def test_a_unit_that_loads_for_long_is_not_waited_for(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(displacement, "START_LIMIT_S", 0.0)
+    (state / "state").write_text("activating")
+    (state / "displaced-user.json").write_text(notes("llm.service"))
+    restore_displaced()
+    assert not (state / "displaced-user.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("uid", "directory"), [(0, "/var/lib/draftbench"), (1000, "/home/somebody/state/draftbench")]
+)
+def test_notes_lie_where_a_reboot_leaves_them(
+    monkeypatch: pytest.MonkeyPatch, uid: int, directory: str
+) -> None:
+    monkeypatch.delenv("DRAFTBENCH_STATE_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/home/somebody/state")
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    assert displacement.state_directory() == Path(directory)
