@@ -1,5 +1,6 @@
 """Staging: fetched once, checked, kept whole, refused in one sentence."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -70,8 +71,10 @@ DRAFTER = {**TARGET, "block_size": 16, "num_target_layers": 4, "dflash_config": 
 
 
 def local_model(tmp_path, **drafter):
+    """Two folders; of the drafter's configuration some keys are changed, None removes one."""
     target = make_folder(tmp_path / "target", TARGET)
-    other = make_folder(tmp_path / "drafter", DRAFTER | drafter)
+    config = {key: value for key, value in (DRAFTER | drafter).items() if value is not None}
+    other = make_folder(tmp_path / "drafter", config)
     return Model.model_validate(
         {"target": {"source": f"path:{target}"}, "drafter": {"source": f"path:{other}"}}
     )
@@ -267,6 +270,17 @@ def test_files_take_no_room_on_one_file_system_and_are_copied_to_another(root, t
     copied = stage_model(model, tmp_path / "elsewhere").target_dir / "model.safetensors"
     assert copied.read_bytes() == WEIGHTS
     assert not copied.samefile(original)
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing_half(root, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    monkeypatch.setattr(shutil, "copy2", refuse)
+    with pytest.raises(StagingError, match=r"expected to store it in .*No space left on device; make room"):
+        stage_model(local_model(tmp_path), root)
+    assert [path.name for path in root.iterdir()] == [".lock"]
 
 
 def test_a_second_process_waits_until_the_first_has_staged(root, tmp_path):
