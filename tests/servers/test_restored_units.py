@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.servers.factories import make_spec
 from tests.workflow.workspace import small_campaign
 
 from draftbench.config import load_campaign
@@ -13,14 +14,16 @@ from draftbench.servers.displacement import Notes, StoppedUnit, restore_displace
 from draftbench.servers.lifecycle import ServiceKeeper
 
 FAKE_SYSTEMCTL = """#!/bin/sh
-echo "$@" >> "$(dirname "$0")/calls"
-echo ActiveState=$(cat "$(dirname "$0")/state")
+cd "$(dirname "$0")"
+echo "$@" >> calls
+[ "$2" != stop ] || echo failed > state
+echo ActiveState=$(cat state)
 """
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of notes and of a manager whose units are all as the file `state` says."""
+    """Notes, and a manager whose units are all as the file `state` says; `failed` once one was stopped."""
     tool = tmp_path / "systemctl"
     tool.write_text(FAKE_SYSTEMCTL)
     tool.chmod(0o755)
@@ -55,6 +58,15 @@ def test_units_come_back_also_where_the_service_cannot_be_stopped(
     with pytest.raises(ServerError, match="hangs in a driver"):
         ServiceKeeper(load_campaign(small_campaign(), "small")).end()
     assert "--system start --no-block -- llm.service" in (state / "calls").read_text().splitlines()
+
+
+def test_a_unit_that_fails_while_it_stops_has_stepped_aside(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(displacement, "STOP_LIMIT_S", 1.0)
+    asked = displacement.Displacement("user", ("llm.service",))
+    assert asked.before_start(make_spec(num_gpus=1)) == ["llm.service"]
+    assert "--user stop --no-block -- llm.service" in (state / "calls").read_text().splitlines()
 
 
 @pytest.mark.parametrize("became", ["failed", "inactive"])

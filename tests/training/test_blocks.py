@@ -79,6 +79,19 @@ def test_labels_beyond_the_conversation_do_not_count(batch, anchors):
     assert blocks.is_valid[0].tolist() == [[True, False, False], [True, False, False]]
 
 
+def test_labels_beyond_the_row_do_not_count():
+    whole = Conversation(np.arange(10, 18), np.arange(8) >= 2, is_greedy=True)
+    blocks = make_blocks(tiny.make_batch([whole], 8), torch.tensor([[4, 6]]), BLOCK, tiny.MASK)
+    assert blocks.is_valid[0].tolist() == [[True, True, True], [True, False, False]]
+
+
+def test_labels_behind_a_token_that_is_not_the_targets_do_not_count():
+    is_response = np.array([False, True, True, False, True, True, True, True])
+    turns = Conversation(np.arange(10, 18), is_response, is_greedy=True)
+    blocks = make_blocks(tiny.make_batch([turns], 8), torch.tensor([[1, 2, 3]]), BLOCK, tiny.MASK)
+    assert blocks.is_valid[0].tolist() == [[True, False, False], [False, False, False], [True, True, True]]
+
+
 def test_anchors_are_where_the_next_token_is_the_targets_own(batch):
     anchors = choose_anchors(batch, 15, torch.Generator().manual_seed(0))
     # the last prompt token is the first anchor; the last response token predicts nothing

@@ -8,7 +8,9 @@ import tiny
 import torch
 
 from draftbench.errors import ShapeError
+from draftbench.training import heldout
 from draftbench.training.block_model import BlockModel
+from draftbench.training.corpus import Conversation
 from draftbench.training.decoding import decode_greedily, open_engine, pooled_tau
 from draftbench.training.drafter import Drafter
 from draftbench.training.evaluation import slot_accuracy, summarise, tree_emitted, tree_rounds
@@ -106,3 +108,11 @@ def test_a_checkpoint_that_reads_other_layers_is_refused(target, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ShapeError, match=r"target_layer_ids: expected \[.*\], as trained here, got \[0, 2\]"):
         Drafter.load(tmp_path, target.shape, torch.device("cpu"))
+
+
+def test_the_first_draft_is_made_at_the_last_prompt_token():
+    conversation = Conversation(np.arange(10, 18), np.arange(8) >= 3, is_greedy=True)
+    columns = np.arange(8).reshape(8, 1, 1).repeat(3, axis=1)  # each draft names the column it was made at
+    drafts = heldout._last_response(conversation, columns, columns.astype(np.float32))
+    assert drafts.tokens[:, 0, 0].tolist() == [2, 3, 4, 5, 6]
+    assert drafts.ids.tolist() == [13, 14, 15, 16, 17, -1, -1, -1]
