@@ -1,6 +1,7 @@
 """How a step's command ends, and that no two run at once."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -22,8 +23,8 @@ sys.exit(run_step(step))
 """
 
 
-def run(program):
-    environment = {k: v for k, v in os.environ.items() if k != host.RUN_PID}
+def run(program, **variables):
+    environment = {k: v for k, v in os.environ.items() if k != host.RUN_PID} | variables
     command = [sys.executable, "-c", COMMAND, program]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
@@ -53,3 +54,10 @@ def test_a_step_beside_another_one_is_refused():
         done = run("pass")
     assert (done.returncode, done.stdout) == (1, "")
     assert f"process {os.getpid()} runs a step" in done.stderr.splitlines()[-1]
+
+
+def test_a_step_whose_run_has_ended_does_nothing():
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    done = run("pass", **{host.RUN_PID: str(ended.pid)})
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
