@@ -128,3 +128,13 @@ def test_only_systemd_can_make_units_step_aside() -> None:
     values["supervisor"] = {"kind": "process", "displace": ["resident.service"]}
     with pytest.raises(ConfigError, match="expected no units with kind process"):
         load_campaign(values, "config/h200.yaml")
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "db_password"])
+def test_a_campaign_that_would_publish_a_secret_is_refused_without_showing_it(name: str) -> None:
+    values = yaml.safe_load((ROOT / "config/h200.yaml").read_text())
+    values["engine"]["environment"] = {"TOKENIZERS_PARALLELISM": "false", name: "hf_abc"}
+    said = rf"engine\.environment\.{name}: expected no secret, .*; export it before the run"
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_campaign(values, "config/h200.yaml")
+    assert "hf_abc" not in str(caught.value)
