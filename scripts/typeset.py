@@ -8,7 +8,7 @@ r"""Typeset the report: fill the LaTeX templates with the summary's numbers and 
 --templates: directory with report.tex, sections/ and references.bib.
 --log:       where pdflatex's log is kept (default: beside the figures).
 The same summary and figures give the same PDF, byte for byte. Exit code 1 and one sentence on stderr
-where TeX is missing (with the packages to install), fails, or leaves an overfull box.
+where TeX is missing (with the packages to install) or fails; a warning where it leaves an overfull box.
 """
 
 import sys
