@@ -4,15 +4,14 @@
 `services` and `cells` unfold it into what is started and measured. `campaign_file` reads the files.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from draftbench.config_errors import misfit, sentence
+from draftbench.config_errors import misfit, sentence, without_secrets
 from draftbench.errors import ConfigError
 
 NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
@@ -22,7 +21,6 @@ Name = Annotated[
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 TreeBudget = Annotated[int, Field(ge=1, le=1024, strict=True)]
 PositiveSeconds = Annotated[float, Field(gt=0, strict=True)]
-SECRET_NAME = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
 
 
 class Section(BaseModel):
@@ -93,15 +91,7 @@ class SglangEngine(Section):
     extra_args: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="further options of the server, without hyphens in front"
     )
-    environment: dict[str, str] = Field(default_factory=dict, description="stored and printed, so no secrets")
-
-    @model_validator(mode="after")
-    def _secrets_stay_outside(self) -> "SglangEngine":
-        for name in self.environment:
-            if SECRET_NAME.search(name):
-                told = "no secret, for results store it and reports print it; export it before the run"
-                raise misfit(f"environment.{name}", told, "a variable named like one")
-        return self
+    environment: Annotated[dict[str, str], AfterValidator(without_secrets)] = Field(default_factory=dict)
 
 
 class Supervisor(Section):

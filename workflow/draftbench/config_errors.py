@@ -1,6 +1,7 @@
 """What is wrong with a campaign, in one sentence: file, key, expected, got, what to do."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -26,11 +27,21 @@ EXPECTED = {
 }
 DO = "correct the key, see config/README.md"
 MAX_SHOWN_CHARACTERS = 80
+SECRET_NAME = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
 
 
 def misfit(key: str, expected: str, got: Any) -> PydanticCustomError:
     """What a validator raises when values do not fit each other: at `key`, below the model that it checks."""
     return PydanticCustomError("misfit", "misfit", {"key": key, "expected": expected, "got": got})
+
+
+def without_secrets(variables: dict[str, str]) -> dict[str, str]:
+    """The same variables, none of them named like a secret: results store them and reports print them."""
+    for name in variables:
+        if SECRET_NAME.search(name):
+            expected = "no secret, for results store it and reports print it; export it before the run"
+            raise misfit(name, expected, "a variable named like one")
+    return variables
 
 
 def sentence(error: ValidationError, model: type[BaseModel], origin: Path | str) -> str:
