@@ -114,8 +114,12 @@ def test_speed_and_speedup_by_tp_size_are_over_the_workloads_of_all(sizes):
         assert [y for _, y in drafting[place]] == approx([row.evidence.ratio for row in rows])
 
 
-def test_one_tp_size_has_no_figure_of_several(summarised):
+def test_one_tp_size_and_sizes_without_a_common_workload_have_no_figure_of_several(summarised):
     assert list(by_tp(summarised(budgets=()))) == []
+    apart = {"short": {"tp": [1]}, "long": {"tp": [2]}, "very-long": {"methods": []}}
+    assert list(by_tp(summarised(budgets=(), tps=(1, 2), only=apart))) == []
+    without_single = {name: {"methods": []} for name in ("short", "long", "very-long")}
+    assert list(by_tp(summarised(budgets=(), tps=(1, 2), only=without_single))) == []
 
 
 def test_speed_and_tau_are_drawn_against_the_budget_with_the_block_as_a_level(summarised):

@@ -85,6 +85,15 @@ def test_the_scaling_figure_is_of_workloads_that_all_sizes_have(summarised):
     assert some.caption.startswith("Single requests of short and long together by tensor-parallel size:")
 
 
+def test_settings_that_compare_nothing_have_no_table_of_the_fastest(summarised):
+    summary = summarised(budgets=(), tps=(1, 2, 4))
+    captions = [
+        "The fastest method of each setting" in render(shown, NO_FIGURES, TEMPLATES)
+        for shown in (summary, summary.model_copy(update={"baseline": None, "comparisons": []}))
+    ]
+    assert captions == [True, False]
+
+
 def test_cells_that_were_not_run_are_listed_by_service(unmeasured):
     workloads = [cell.workload for cell in cells_of("large") if cell.service.method == "ar"]
     listed = View(unmeasured, NO_FIGURES).cells_not_run()

@@ -89,7 +89,7 @@ def _ttft_ms(row: LoadPoint) -> float | None:
 
 
 def by_tp(summary: Summary) -> Iterator[Plot]:
-    """Speed and speedup by TP size, where a campaign has several."""
+    """Speed and speedup by TP size, where single requests were measured at several."""
     drawn = looks(summary)
     for number, model in enumerate(summary.models, 1):
         planned = {tp for name, tp in settings(summary) if name == model}
@@ -99,6 +99,8 @@ def by_tp(summary: Summary) -> Iterator[Plot]:
         ticks = tuple(str(size) for size in sizes)
         workloads = _in_all_settings(summary, model)
         speeds = _speeds(summary, model, workloads)
+        if not speeds:
+            continue
         measured = {
             name: look for name, look in drawn.items() if any((name, size) in speeds for size in sizes)
         }
