@@ -206,6 +206,15 @@ def test_only_more_than_a_fifth_is_much_and_only_of_single_requests(summarised):
     assert not repeats_much(with_shares(summary, {"long": 0.9}), ("small", 2))
 
 
+def test_a_table_calls_no_output_free_of_repetition_because_nothing_is_compared(summarised):
+    summary = with_shares(summarised(budgets=()), {"long": 0.5})
+    alone = summary.model_copy(update={"baseline": None, "comparisons": [], "before_repetition": []})
+    source = render(alone, FigureList(figures=[]), TEMPLATES)
+    assert "No output holds an 8-{}gram twice" not in source
+    assert source.count("50~\\%") == 2
+    assert "No output holds" in render(with_shares(alone, {}), FigureList(figures=[]), TEMPLATES)
+
+
 def test_shares_of_scenarios_and_loads_are_told_as_a_range(summarised):
     shares = {"long": 0.5, "agentic-pipeline": 0.3, "agentic-calculator": 0.1, "concurrency-8": None}
     said = repetition_sentence(with_shares(summarised(budgets=()), shares), SETTING)

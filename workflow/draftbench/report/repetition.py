@@ -45,18 +45,18 @@ def before_repetition(
 
 
 def repeats_at_all(summary: Summary, setting: Setting) -> bool:
-    """Whether any output behind the setting's numbers of single requests holds an 8-gram twice."""
-    return _most_repeated(summary, setting) > 0
+    """Whether any output of the setting's single requests holds an 8-gram twice, compared or not."""
+    return _most_repeated(summary, setting, [method.name for method in summary.methods]) > 0
 
 
 def repeats_much(summary: Summary, setting: Setting) -> bool:
     """Whether outputs behind the setting's numbers of single requests repeat too much to go unsaid."""
-    return _most_repeated(summary, setting) > MUCH_REPETITION
+    return _most_repeated(summary, setting, _methods(summary, setting)) > MUCH_REPETITION
 
 
-def _most_repeated(summary: Summary, setting: Setting) -> float:
-    """The largest share of repeated 8-grams among the setting's cells of single requests."""
-    rows = _cells(summary, setting, _methods(summary, setting))
+def _most_repeated(summary: Summary, setting: Setting, methods: Sequence[str]) -> float:
+    """The largest share of repeated 8-grams among some methods' cells of single requests."""
+    rows = _cells(summary, setting, methods)
     return max((row.repeated_8gram_share or 0.0 for row in rows if row.kind == "single"), default=0.0)
 
 
