@@ -31,6 +31,14 @@ def test_energy_is_the_mean_power_of_the_server_s_gpus_over_the_cell_by_token():
     assert joules_per_token(alone) == pytest.approx(450.0 * 10.0 / tokens)
 
 
+def test_a_sample_that_lacks_the_power_of_a_gpu_is_none():
+    whole = [[101.0 + i, 400.0, 70.0] for i in range(MIN_POWER_SAMPLES)]
+    lacking = [[107.0, 400.0, None], [108.0, None, None]]
+    result, tokens = powered([*whole, *lacking])
+    assert joules_per_token(result) == pytest.approx(470.0 * 10.0 / tokens)
+    assert joules_per_token(powered([*whole[1:], *lacking])[0]) is None
+
+
 def test_few_samples_and_unknown_gpus_have_no_energy():
     few, _ = powered([[101.0 + i, 400.0, 70.0] for i in range(MIN_POWER_SAMPLES - 1)])
     rows = [[101.0 + i, 400.0, 70.0] for i in range(MIN_POWER_SAMPLES)]

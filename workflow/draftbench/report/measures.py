@@ -71,7 +71,8 @@ def cell_tok_per_s(result: CellResult, *, is_concurrent: bool) -> float | None:
 def joules_per_token(result: CellResult) -> float | None:
     """Energy of the server's GPUs from the first send to the last end, by output token.
 
-    None where their power was not sampled, or too few times for the mean to be one of the cell.
+    None where their power was not sampled, or too few times for the mean to be one of the cell. A sample
+    that lacks a GPU's power counts as none: the others' sum is not the server's.
     """
     telemetry, indices = result.telemetry, result.identity.environment.get("gpu_indices")
     if telemetry is None or not indices:
@@ -83,7 +84,8 @@ def joules_per_token(result: CellResult) -> float | None:
     begin_s, end_s = result.window_s
     time_place = telemetry.columns.index("time_s")
     samples = [row for row in telemetry.samples if begin_s <= (row[time_place] or 0.0) <= end_s]
-    watts = [sum(present(row[place] for place in places)) for row in samples]
+    powers = [present(row[place] for place in places) for row in samples]
+    watts = [sum(power) for power in powers if len(power) == len(places)]
     tokens = output_tokens(result)
     if len(watts) < MIN_POWER_SAMPLES or not tokens:
         return None
