@@ -68,6 +68,12 @@ def test_waits_are_told_only_beside_those_of_the_baseline(summarised):
     assert waits_sentence(summary, SETTING, "another") == ""
 
 
+def test_the_longest_wait_of_more_sessions_is_not_set_beside_that_of_fewer(summarised):
+    for missing, is_told in (((), True), (("tp1-ar-s2.concurrency-8",), False)):
+        summary = summarised(Shape(missing=frozenset(missing)), is_partial=True, sessions=2, budgets=())
+        assert bool(waits_sentence(summary, SETTING, "dflash")) is is_told
+
+
 def test_the_steady_ratio_is_that_of_the_steady_speeds_where_there_is_a_speedup(many):
     summary, _ = many
     ours, theirs = (find(summary.loads, method=name, **LOADED) for name in ("dflash", "ar"))

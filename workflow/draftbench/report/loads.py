@@ -24,11 +24,17 @@ def steady_ratio(summary: Summary, row: LoadPoint) -> float | None:
 
 
 def waits_sentence(summary: Summary, setting: Setting, method: str) -> str:
-    """Steady ratio and longest waits at the most requests in flight; empty without those of both methods."""
+    """Steady ratio and longest waits at the most requests in flight.
+
+    Empty without those of both methods, or over other numbers of sessions: of more requests the longest wait
+    is longer.
+    """
     rows = [row for row in summary.loads if (row.model, row.tp, row.method) == (*setting, method)]
     row = max(rows, key=lambda row: row.concurrency, default=None)
     base = _baseline_of(summary, row) if row else None
-    if row is None or base is None or row.ttft_max_s is None or base.ttft_max_s is None:
+    if row is None or base is None or row.num_sessions != base.num_sessions:
+        return ""
+    if row.ttft_max_s is None or base.ttft_max_s is None:
         return ""
     name = label(summary, method)
     steady = steady_ratio(summary, row)
