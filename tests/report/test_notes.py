@@ -132,7 +132,8 @@ def test_a_note_names_n_and_only_the_signs_that_occur():
         "\u2021: in a session AR ran on another machine of the same kind. "
         "Words in red: no number, see the appendix."
     )
-    assert table_note([row(None, mark="OOM")]) == ""
+    assert table_note([row(None, mark="OOM")]) == "Words in red: no number, see the appendix."
+    assert table_note([]) == ""
 
 
 def test_a_figure_s_note_names_dots_where_there_are_several():

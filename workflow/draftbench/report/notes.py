@@ -52,9 +52,10 @@ def _any_split(rows: Iterable[Comparison | RoundTime]) -> bool:
 
 
 def _note(rows: Sequence[Comparison], each: str, interval: str, further: Sequence[str]) -> str:
+    marked = ["Words in red: no number, see the appendix."] if any(row.mark for row in rows) else []
     known = [row.evidence for row in rows if row.evidence]
     if not known:
-        return ""
+        return " ".join(marked)
     notes = [f"{sizes(known)} {each}."]
     if any(evidence.low is not None for evidence in known):
         notes.append(f"{interval}: 95\u00a0% intervals over sessions and {known[0].unit}s.")
@@ -65,9 +66,7 @@ def _note(rows: Sequence[Comparison], each: str, interval: str, further: Sequenc
         notes.append(f"{EXCLUDED}: fewer sessions than planned, the others failed or were not run.")
     if split := split_note(rows):
         notes.append(split)
-    if any(row.mark for row in rows):
-        notes.append("Words in red: no number, see the appendix.")
-    return " ".join(notes)
+    return " ".join([*notes, *marked])
 
 
 def sizes(known: Sequence[Evidence]) -> str:
