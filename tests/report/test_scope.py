@@ -30,7 +30,7 @@ def test_the_launch_that_a_baseline_depends_on_is_told(summarised):
     said = engine_settings(Campaign.model_validate(values), [])
     for words in (
         "attention backend fa3",
-        "0.7 of the GPU's memory",
+        "0.7 of the GPU’s memory",
         "at most 5 requests at once",
         "no prefixes kept",
         "disable-cuda-graph True",

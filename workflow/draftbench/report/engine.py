@@ -20,7 +20,7 @@ def engine_settings(campaign: Campaign, results: Sequence[CellResult]) -> str:
             f"attention backend {engine.attention_backend}",
             f"pages of {engine.page_size} in the KV cache",
             "prefixes kept between requests" if engine.radix_cache else "no prefixes kept between requests",
-            f"{engine.mem_fraction_static} of the GPU's memory for weights and KV cache",
+            f"{engine.mem_fraction_static} of the GPU’s memory for weights and KV cache",
         ]
     else:
         parts.append(f"device {_served(results, 'device', engine.device)}")
