@@ -79,6 +79,14 @@ def test_rivals_are_those_whose_interval_reaches_the_best_one_s(plain):
     assert "overlaps" not in said(1.19)
 
 
+def test_a_method_that_is_faster_is_recommended_also_where_the_data_cannot_tell_the_best_one(plain):
+    wide = comparison(plain, "ddtree-b8", ratio=2.0, low=0.8, high=5.0, verdict="cannot tell")
+    said = recommendation(having(plain, wide, comparison(plain)), SETTING)
+    assert said.startswith("Whether DDTree-8 is faster than AR the data cannot tell: 2.00 times")
+    assert "so their order is open. DFlash is faster than AR: 1.50 times" in said
+    assert said.endswith(" Deploy DFlash for single requests.")
+
+
 def test_a_better_known_method_is_not_told_where_the_best_is_known_or_none_is(plain):
     for rows in (
         [comparison(plain), comparison(plain, "ddtree-b8", ratio=1.4)],

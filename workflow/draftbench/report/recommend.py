@@ -30,7 +30,11 @@ def recommendation(summary: Summary, setting: Setting) -> str:
         reasons = ", ".join(f"{label(summary, row.method)}: {row.mark}" for row in rows)
         return f"No method could be compared with AR ({reasons}). Stay with AR until the cells are measured."
     sentence = verdict_sentence(summary, best)
-    advice = _advice(summary, setting, best, best.evidence)
+    faster = [(row, row.evidence) for row in rows if row.evidence and row.evidence.verdict == "faster"]
+    if best.evidence.verdict == "cannot tell" and faster:  # its sessions are too few, another's are not
+        advice = f"{verdict_sentence(summary, faster[0][0])} {_advice(summary, setting, *faster[0])}"
+    else:
+        advice = _advice(summary, setting, best, best.evidence)
     return f"{sentence} {_rivals(summary, rows)}{advice}{_better_known(summary, rows)}"
 
 
