@@ -123,7 +123,7 @@ LOADS = {"concurrency-1": 1.8, "concurrency-2": 1.5, "concurrency-4": 1.2, "conc
         ("faster", "it is still faster than AR there"),
         ("slower", "it is slower than AR there"),
         ("cannot tell", "there the data cannot tell it from AR"),
-        ("within one session", "each from one session, so without intervals"),
+        ("within one session", "the last from one session, so without an interval"),
     ],
 )
 def test_under_load_the_last_verdict_is_told(plain, verdict, end):
@@ -135,6 +135,18 @@ def test_under_load_the_last_verdict_is_told(plain, verdict, end):
         "The ratio of DFlash to AR in total output speed is 1.80 at 1, 1.50 at 2, 1.20 at 4, 1.10 at 8 "
         f"requests in flight; {end}."
     )
+
+
+def test_loads_that_are_all_of_one_session_are_told_so(plain):
+    rows = [comparison(plain, workload=name, **ONE_SESSION) for name in LOADS]
+    said = prose.load_sentence(having(plain, comparison(plain), *rows), SETTING)
+    assert said.endswith(" in flight; each from one session, so without intervals.")
+
+
+def test_a_load_of_one_request_is_not_several(plain):
+    rows = [comparison(plain), comparison(plain, workload="concurrency-1", ratio=1.8)]
+    said = prose.load_sentence(having(plain, *rows), SETTING)
+    assert said.endswith(" is 1.80 at 1 request in flight; it is still faster than AR there.")
 
 
 def test_a_load_on_another_machine_and_one_without_a_number_are_told_so(plain):

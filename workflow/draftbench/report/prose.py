@@ -129,16 +129,20 @@ def load_sentence(summary: Summary, setting: Setting) -> str | None:
     is_split = any(row.num_split_sessions for _, row in found)
     split = " AR ran on another machine of the same kind." if is_split else ""
     parts = [f"{number(evidence.ratio)} at {level}" for level, evidence in known]
-    _, last = known[-1]
+    level, last = known[-1]
     end = {
         "faster": "it is still faster than AR there",
         "slower": "it is slower than AR there",
         "cannot tell": "there the data cannot tell it from AR",
-        "within one session": "each from one session, so without intervals",
+        "within one session": (
+            "each from one session, so without intervals"
+            if all(evidence.low is None for _, evidence in known)
+            else "the last from one session, so without an interval"
+        ),
     }[last.verdict]
     return (
         f"The ratio of {label(summary, method)} to AR in total output speed is "
-        f"{', '.join(parts)} requests in flight; {end}.{split}"
+        f"{', '.join(parts)} {'request' if level == 1 else 'requests'} in flight; {end}.{split}"
     )
 
 
