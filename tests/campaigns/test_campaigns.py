@@ -138,3 +138,12 @@ def test_a_campaign_that_would_publish_a_secret_is_refused_without_showing_it(na
     with pytest.raises(ConfigError, match=said) as caught:
         load_campaign(values, "config/h200.yaml")
     assert "hf_abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["api-key", "admin-api-key", "ssl-keyfile-password"])
+def test_neither_may_an_option_of_the_server_be_a_secret(name: str) -> None:
+    values = yaml.safe_load((ROOT / "config/h200.yaml").read_text())
+    values["engine"]["extra_args"] = {"bucket-time-to-first-token": "1 2", name: "sk_abc"}
+    with pytest.raises(ConfigError, match=rf"engine\.extra_args\.{name}: expected no secret") as caught:
+        load_campaign(values, "config/h200.yaml")
+    assert "sk_abc" not in str(caught.value)

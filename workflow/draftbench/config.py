@@ -88,7 +88,7 @@ class SglangEngine(Section):
     max_running_requests: PositiveInt = 8
     context_length: PositiveInt | None = None
     mem_fraction_static: Annotated[float, Field(gt=0, lt=1)] = 0.8
-    extra_args: dict[str, str | int | float | bool] = Field(
+    extra_args: Annotated[dict[str, str | int | float | bool], AfterValidator(without_secrets)] = Field(
         default_factory=dict, description="further options of the server, without hyphens in front"
     )
     environment: Annotated[dict[str, str], AfterValidator(without_secrets)] = Field(default_factory=dict)

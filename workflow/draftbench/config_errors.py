@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -27,7 +27,9 @@ EXPECTED = {
 }
 DO = "correct the key, see config/README.md"
 MAX_SHOWN_CHARACTERS = 80
-SECRET_NAME = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+SECRET_NAME = re.compile(r"(?i:(^|_)(KEY|TOKEN|SECRET|PASSWORD)$)|-(key|password)$")
+"""Variables by any of these words; options only by two: `bucket-time-to-first-token` counts tokens."""
+Value = TypeVar("Value")
 
 
 def misfit(key: str, expected: str, got: Any) -> PydanticCustomError:
@@ -35,13 +37,13 @@ def misfit(key: str, expected: str, got: Any) -> PydanticCustomError:
     return PydanticCustomError("misfit", "misfit", {"key": key, "expected": expected, "got": got})
 
 
-def without_secrets(variables: dict[str, str]) -> dict[str, str]:
-    """The same variables, none of them named like a secret: results store them and reports print them."""
-    for name in variables:
+def without_secrets(values: dict[str, Value]) -> dict[str, Value]:
+    """The same values, none of them named like a secret: results store them and reports print them."""
+    for name in values:
         if SECRET_NAME.search(name):
             expected = "no secret, for results store it and reports print it; export it before the run"
-            raise misfit(name, expected, "a variable named like one")
-    return variables
+            raise misfit(name, expected, "a name like one")
+    return values
 
 
 def sentence(error: ValidationError, model: type[BaseModel], origin: Path | str) -> str:
