@@ -177,6 +177,15 @@ def test_a_method_whose_text_is_faulty_is_not_paired(tmp_path, faulty):
     assert comparisons_with_line(index, with_fault, 7, is_whole=True) == []
 
 
+def test_of_two_linear_blocks_the_first_that_was_measured_is_named(summarised):
+    second = {"dflash-8": {"algorithm": "dflash", "block_size": 8}}
+    both = summarised(budgets=(8,), extra_methods=second)
+    assert over_line_sentence(both, SETTING).startswith("Paired with DFlash itself, DDTree-8 has ")
+    first = frozenset(row.cell for row in both.cells if row.method == "dflash")
+    alone = summarised(Shape(missing=first), is_partial=True, budgets=(8,), extra_methods=second)
+    assert over_line_sentence(alone, SETTING).startswith("Paired with dflash-8 itself, DDTree-8 has ")
+
+
 def test_a_missing_line_leaves_no_pairing(summarised):
     summary = summarised(budgets=(8,))
     assert len(summary.over_line) == len(summary.over_line_before_repetition) == 1
