@@ -56,14 +56,17 @@ def test_a_faster_method_is_recommended_with_its_interval_and_n(summary):
 
 def test_a_gain_that_repetition_alone_gives_is_not_recommended(summary):
     said = recommendation(repeating(summary, before="cannot tell"), SETTING)
-    assert "that does not hold: 1.10 (0.90 to 1.30, cannot tell)" in said
+    assert "the gain of DFlash does not hold: 1.10 (0.90 to 1.30, cannot tell)" in said
     assert said.endswith("Deploy it only where outputs repeat themselves as much as these.")
     assert "Deploy DFlash" not in said
 
 
 def test_a_gain_that_is_there_before_repetition_is_recommended_with_it(summary):
     said = recommendation(repeating(summary, before="faster"), SETTING)
-    assert said.endswith("repeats itself: 1.10 (0.90 to 1.30, faster). Deploy DFlash for single requests.")
+    assert said.endswith(
+        "DFlash is faster also before its or AR’s output first repeats itself: 1.10 (0.90 to 1.30, faster). "
+        "Deploy DFlash for single requests."
+    )
 
 
 def repeating(summary, before, **evidence):

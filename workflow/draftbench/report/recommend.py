@@ -42,16 +42,20 @@ def _advice(summary: Summary, setting: Setting, best: Comparison, evidence: Evid
     """What follows; a gain that is not there before outputs repeat themselves is none to deploy for."""
     before = before_repetition(summary, setting, best.method, None)
     is_judged = evidence.verdict == "faster" and repeats_much(summary, setting)
-    advice = ADVICE[evidence.verdict].format(method=label(summary, best.method))
+    name = label(summary, best.method)
+    advice = ADVICE[evidence.verdict].format(method=name)
     if evidence.verdict == "within one session":
         return f"{_before_words(summary, setting, best)}{advice}"
     if not is_judged or before is None or before.evidence is None:
         return advice
     if before.evidence.verdict == "faster":
-        return f"So it is before its or AR’s output first repeats itself: {ratio_words(before)}. {advice}"
+        return (
+            f"{name} is faster also before its or AR’s output first repeats itself: {ratio_words(before)}. "
+            f"{advice}"
+        )
     return (
-        f"Before its or AR’s output first repeats itself that does not hold: {ratio_words(before)}. Deploy "
-        "it only where outputs repeat themselves as much as these."
+        f"Before its or AR’s output first repeats itself the gain of {name} does not hold: "
+        f"{ratio_words(before)}. Deploy it only where outputs repeat themselves as much as these."
     )
 
 
