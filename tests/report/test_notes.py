@@ -106,6 +106,7 @@ def row(known, *, mark=None, num_excluded=0, num_split=0):
         model="small",
         tp=1,
         method="dflash",
+        reference="ar",
         workload="long",
         workloads=["long"],
         evidence=known,

@@ -32,6 +32,7 @@ def with_overall(summary, **evidence):
         model="small",
         tp=1,
         method="dflash",
+        reference="ar",
         workload=None,
         workloads=["short", "long", "very-long"],
         evidence=Evidence(**(values | evidence)),

@@ -27,7 +27,8 @@ EXPECTED = {
 }
 DO = "correct the key, see config/README.md"
 MAX_SHOWN_CHARACTERS = 80
-SECRET_NAME = re.compile(r"(?i:(^|_)(KEY|TOKEN|SECRET|PASSWORD)$)|-(key|password)$")
+WORDS_OF_SECRETS = "KEY|TOKEN|SECRET|PASSWORD"
+SECRET_NAME = re.compile(rf"(?i:(^|_)({WORDS_OF_SECRETS})$)|-(key|password)$")
 """Variables by any of these words; options only by two: `bucket-time-to-first-token` counts tokens."""
 Value = TypeVar("Value")
 

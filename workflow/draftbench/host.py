@@ -90,8 +90,7 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@contextlib.contextmanager
-def exclusive(path: Path, what: str) -> Iterator[None]:
+def exclusive(path: Path, what: str) -> contextlib.AbstractContextManager[None]:
     """Hold a lock alone; the kernel drops it with this process.
 
     Args:
@@ -101,19 +100,16 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
     Raises:
         DraftbenchError: another process holds it, alone or with others; the sentence names its pid.
     """
-    with _locked(path, what, fcntl.LOCK_EX):
-        yield
+    return _locked(path, what, fcntl.LOCK_EX)
 
 
-@contextlib.contextmanager
-def shared(path: Path, what: str) -> Iterator[None]:
+def shared(path: Path, what: str) -> contextlib.AbstractContextManager[None]:
     """Hold the same lock beside others of this kind.
 
     Raises:
         DraftbenchError: another process holds it alone.
     """
-    with _locked(path, what, fcntl.LOCK_SH):
-        yield
+    return _locked(path, what, fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager

@@ -171,6 +171,7 @@ def _outcome(
         model=scope.setting.model,
         tp=scope.setting.tp,
         method=scope.method,
+        reference=scope.reference,
         workload=scope.workload,
         workloads=list(scope.workloads),
         evidence=evidence,

@@ -112,11 +112,9 @@ def over_line_sentence(summary: Summary, setting: Setting) -> str:
         and row.evidence is not None
         and repeats_at_all(summary, setting)
     ]
-    lines = [method for method in summary.methods if method.algorithm == "dflash"]
-    line = next(method for method in lines if _was_run(summary, setting, method.name))
     return (
-        f"Paired with {line.label} itself, {label(summary, best.method)} has {number(evidence.ratio)} "
-        f"times its speed{setting_name(summary, setting)} "
+        f"Paired with {label(summary, best.reference)} itself, {label(summary, best.method)} has "
+        f"{number(evidence.ratio)} times its speed{setting_name(summary, setting)} "
         f"({interval(evidence)}; {sample_size(evidence)}{split})"
         + "".join(f", and {ratio} up to the first repeated 8-gram of either output" for ratio in before)
         + "."
@@ -129,10 +127,6 @@ def _place(row: Comparison) -> tuple[Setting, str, str | None]:
 
 def _cells(summary: Summary, setting: Setting, methods: Sequence[str]) -> list[CellRow]:
     return [row for row in summary.cells if (row.model, row.tp) == setting and row.method in methods]
-
-
-def _was_run(summary: Summary, setting: Setting, method: str) -> bool:
-    return any(row.state != "not run" for row in _cells(summary, setting, [method]))
 
 
 def _methods(summary: Summary, setting: Setting) -> list[str]:

@@ -67,7 +67,7 @@ class Evidence(StrictModel):
 
 
 class Comparison(StrictModel):
-    """A method against the baseline at one model and TP size.
+    """A method against another, mostly the baseline, at one model and TP size.
 
     Either `evidence` or `mark` is set. `workload` is null for the single-request workloads with the most
     sessions together, `workloads`.
@@ -76,6 +76,7 @@ class Comparison(StrictModel):
     model: str
     tp: int
     method: str
+    reference: str = Field(description="the method that it is compared with")
     workload: str | None
     workloads: list[str]
     evidence: Evidence | None

@@ -112,11 +112,11 @@ def render(summary: Summary, figures: FigureList, templates: Path) -> str:
     }
     names = [name for name in dir(view) if not name.startswith("_")]
     environment.globals |= {name: getattr(view, name) for name in names}
-    environment.globals |= {"dash": DASH, "min_requests": min_requests, "table_note": table_note}
-    environment.globals |= {"steady_ratio": steady_ratio, "reach_sentence": reach_sentence}
-    environment.globals |= {"over_line_sentence": over_line_sentence}
-    environment.globals |= {"room_text": room_text, "scope_sentence": scope_sentence}
-    environment.globals |= {"bold_note": bold_note, "split_note": split_note, "split_sign": split_sign}
+    functions = (
+        bold_note, min_requests, over_line_sentence, reach_sentence, room_text, scope_sentence, split_note,
+        split_sign, steady_ratio, table_note,
+    )  # fmt: skip
+    environment.globals |= {"dash": DASH} | {function.__name__: function for function in functions}
     try:
         return environment.get_template("report.tex").render()
     except jinja2.TemplateError as error:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftbench.config import SglangEngine
+from draftbench.config_errors import WORDS_OF_SECRETS
 from draftbench.errors import ConfigError
 from draftbench.servers.base import ENGINE_VARIABLE
 from draftbench.servers.gpu import choose_gpus, query, read_gpus
@@ -50,7 +51,7 @@ PRINT_PROGRAM = """
 print(json.dumps(facts))
 """
 # Which GPUs are seen is recorded by their UUIDs, which say more; what opens a door is recorded nowhere.
-UNRECORDED = re.compile(r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|\w*(KEY|TOKEN|SECRET|PASSWORD)\w*")
+UNRECORDED = re.compile(rf"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|\w*({WORDS_OF_SECRETS})\w*")
 # What of a GPU's settings can change a measurement.
 SETTINGS = ("persistence_mode", "power.limit", "ecc.mode.current", "compute_mode", "clocks.max.sm")
 
