@@ -118,9 +118,10 @@ def test_acceptance_is_told_of_all_prompts_and_of_every_type(campaign, tmp_path)
         assert row.tau == pytest.approx((accepted + row.num_rounds) / row.num_rounds)
         assert sum(kept * rounds for kept, rounds in enumerate(row.histogram)) == accepted
         assert row.proposed_per_round == pytest.approx(15)
+        assert row.tau_before_repetition == pytest.approx(row.tau)  # nothing is repeated here
     baseline = find(summary.acceptance, method="ar", prompt_type=None)
     assert (baseline.tau, baseline.num_rounds, baseline.histogram) == (1.0, 0, None)
-    assert baseline.proposed_per_round is None
+    assert baseline.proposed_per_round is baseline.tau_before_repetition is None
 
 
 def test_one_request_without_a_histogram_or_a_count_leaves_no_whole_one(campaign, tmp_path):

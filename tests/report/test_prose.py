@@ -93,6 +93,28 @@ def test_what_is_left_before_repetition_stands_beside_a_ratio_of_loops_without_a
     assert "repeats itself" not in recommendation(little, SETTING)
 
 
+def test_another_method_that_is_ahead_before_repetition_is_named(summary):
+    looping = repeating(summary, before="faster")
+    (own,) = looping.before_repetition
+
+    def said(ratio, **update):
+        values = {"ratio": ratio, **update}
+        other = own.model_copy(
+            update={"method": "ddtree-b8", "evidence": own.evidence.model_copy(update=values)}
+        )
+        (tree,) = with_overall(summary, ratio=1.2).comparisons
+        rows = [*looping.comparisons, tree.model_copy(update={"method": "ddtree-b8"})]
+        update = {"comparisons": rows, "before_repetition": [own, other]}
+        return recommendation(looping.model_copy(update=update), SETTING)
+
+    ahead = "Up to there DDTree-8 has the highest ratio, 1.20 (0.90 to 1.30, faster). Deploy DFlash"
+    assert ahead in said(1.2)
+    assert "Up to there" not in said(1.1)
+    assert "has the highest ratio, 1.20 in one session. Deploy" in said(1.2, low=None, high=None)
+    little = with_overall(summary).model_copy(update={"before_repetition": looping.before_repetition})
+    assert "Up to there" not in recommendation(little, SETTING)
+
+
 def test_a_ratio_across_two_machines_says_so(summarised):
     shape = Shape(boots={"tp1-dflash-s2": "another"})
     dflash = {row.workload: row for row in summarised(shape, sessions=2, budgets=()).comparisons}

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 from synthetic import Shape, campaign_values, write_campaign
+from test_figures import lines
 from test_summarise import find
 
 from draftbench.report.compare import comparisons_with_line
 from draftbench.report.draw import FigureList
 from draftbench.report.group import CellIndex
+from draftbench.report.plots.acceptance import budget_curve
 from draftbench.report.plots.speed import by_workload, headline
 from draftbench.report.prose import ratio_words
 from draftbench.report.repetition import (
     MUCH_REPETITION,
     before_repetition,
+    budget_before_sentence,
     over_line_sentence,
     repeated_share,
     repeats_at_all,
@@ -184,6 +187,58 @@ def test_of_two_linear_blocks_the_first_that_was_measured_is_named(summarised):
     first = frozenset(row.cell for row in both.cells if row.method == "dflash")
     alone = summarised(Shape(missing=first), is_partial=True, budgets=(8,), extra_methods=second)
     assert over_line_sentence(alone, SETTING).startswith("Paired with dflash-8 itself, DDTree-8 has ")
+
+
+RATIOS_BEFORE = {"dflash": 1.1, "ddtree-b8": 1.2, "ddtree-b16": 1.3, "ddtree-b32": 1.4}
+
+
+@pytest.fixture
+def trees(summarised):
+    """Loops in the long outputs of three budgets, the largest ahead before them."""
+    summary = with_shares(summarised(budgets=(8, 16, 32)), {"long": 0.5})
+    rows = [
+        row.model_copy(
+            update={"evidence": row.evidence.model_copy(update={"ratio": RATIOS_BEFORE[row.method]})}
+        )
+        for row in summary.before_repetition
+    ]
+    return summary.model_copy(update={"before_repetition": rows})
+
+
+def test_the_best_budget_before_repetition_is_told(trees, summarised):
+    said = budget_before_sentence(trees, SETTING)
+    assert said == (
+        "Up to the first repeated 8-gram of either output it is 32 nodes (the largest) with 1.40."
+    )
+    assert said.replace("8-gram", "8-{}gram") in render(trees, FigureList(figures=[]), TEMPLATES)
+    assert budget_before_sentence(with_shares(trees, {}), SETTING) == ""
+    assert budget_before_sentence(with_shares(summarised(budgets=(8,)), {"long": 0.5}), SETTING) == ""
+
+
+def test_speed_and_tau_before_repetition_are_drawn_against_the_budget(trees):
+    accepted = [
+        row.model_copy(update={"tau_before_repetition": 2.0 + place})
+        for place, row in enumerate(trees.acceptance)
+    ]
+    trees = trees.model_copy(update={"acceptance": accepted})
+    taus = {row.method: row.tau_before_repetition for row in accepted if row.prompt_type is None}
+    (plot,) = budget_curve(trees)
+    assert "Before repetition: up to the first repeated 8-gram" in plot.caption
+    names = ("ddtree-b8", "ddtree-b16", "ddtree-b32")
+    for body, values in zip(lines(plot.body), (RATIOS_BEFORE, taus), strict=True):
+        _, _, level, _, line = body
+        assert [y for _, y in level] == pytest.approx([values["dflash"]] * 2)
+        assert [y for _, y in line] == pytest.approx([values[name] for name in names])
+    (plain,) = budget_curve(with_shares(trees, {}))
+    assert "before repetition" not in plain.body
+    assert "Before repetition" not in plain.caption
+
+
+def test_tau_before_repetition_has_a_column_where_much_is_repeated(trees):
+    accepted = [row.model_copy(update={"tau_before_repetition": 7.25}) for row in trees.acceptance]
+    trees = trees.model_copy(update={"acceptance": accepted})
+    assert render(trees, FigureList(figures=[]), TEMPLATES).count("& 7.25 &") == 4
+    assert "7.25" not in render(with_shares(trees, {}), FigureList(figures=[]), TEMPLATES)
 
 
 def test_a_missing_line_leaves_no_pairing(summarised):

@@ -7,7 +7,8 @@ from synthetic import Shape, campaign_values
 
 from draftbench.config import Campaign, cells
 from draftbench.report.draw import FigureList, draw_figures
-from draftbench.report.plots.load import by_tp
+from draftbench.report.plots.load import by_concurrency, by_tp
+from draftbench.report.plots.speed import by_scenario
 from draftbench.report.typeset import render
 from draftbench.report.view import View
 
@@ -49,10 +50,43 @@ def test_a_method_without_a_result_is_named_and_has_no_rows(summarised):
     assert view.unmeasured_sentence() == (
         "Not measured yet: DDTree-8 and DDTree-16 for TP\u00a01; DDTree-8 for TP\u00a04."
     )
-    assert [method.label for method in view.methods_of(("small", 1))] == ["AR", "DFlash"]
+    assert [method.label for method in view.methods_of(("small", 1), "single")] == ["AR", "DFlash"]
     assert [row.method for row in view.overall(("small", 4))] == ["ddtree-b16", "dflash"]
     assert {row.method for row in summary.loads} == {"ar", "dflash", "ddtree-b16"}
     assert "DDTree-8 &" not in render(summary, NO_FIGURES, TEMPLATES).replace("{}", "")
+
+
+def test_a_method_that_was_run_in_other_workloads_only_is_named_where_it_is_missing(summarised):
+    planned = cells(Campaign.model_validate(campaign_values(budgets=(8,))))
+    kinds = ("agentic", "concurrency")
+    missing = frozenset(
+        cell.name
+        for cell in planned
+        if cell.service.method == "ddtree-b8" and cell.workload.startswith(kinds)
+    )
+    summary = summarised(Shape(missing=missing), is_partial=True, budgets=(8,))
+    view = View(summary, NO_FIGURES)
+    assert view.unmeasured_sentence() is view.unmeasured_sentence("single") is None
+    for kind in kinds:
+        assert view.unmeasured_sentence(kind) == "Not measured yet: DDTree-8."
+        assert [method.label for method in view.methods_of(("small", 1), kind)] == ["AR", "DFlash"]
+    assert {row.method for row in view.loads_of(("small", 1))} == {"ar", "dflash"}
+    for plot in (*by_scenario(summary), *by_concurrency(summary)):
+        assert "DFlash" in plot.body
+        assert "DDTree" not in plot.body
+    source = render(summary, NO_FIGURES, TEMPLATES).replace("{}", "")
+    assert source.count("Not measured yet: DDTree-8.") == len(kinds)
+    assert "DDTree-8" in source
+
+
+def test_a_setting_of_which_a_kind_was_not_run_is_named_there(summarised):
+    planned = cells(Campaign.model_validate(campaign_values(budgets=(), tps=(1, 2))))
+    missing = frozenset(
+        cell.name for cell in planned if cell.service.tp == 2 and cell.workload.startswith("concurrency")
+    )
+    view = View(summarised(Shape(missing=missing), is_partial=True, budgets=(), tps=(1, 2)), NO_FIGURES)
+    assert view.unmeasured_sentence("concurrency") == "Not measured yet: TP\u00a02."
+    assert view.unmeasured_sentence("agentic") is None
 
 
 def test_loads_that_nobody_ran_have_no_table_of_marks(summarised):
@@ -62,7 +96,7 @@ def test_loads_that_nobody_ran_have_no_table_of_marks(summarised):
     some = loads - {"tp1-ar.concurrency-1"}
     one = View(summarised(Shape(missing=some), is_partial=True, budgets=()), NO_FIGURES)
     assert none.loads_of(("small", 1)) == []
-    assert len(one.loads_of(("small", 1))) == len(loads)
+    assert [row.method for row in one.loads_of(("small", 1))] == ["ar"] * 4
 
 
 def test_a_method_that_failed_everywhere_keeps_its_rows(summarised):

@@ -11,9 +11,10 @@ from draftbench.report.summary import Summary
 
 FAILURE_COLOUR = "B2182B"
 TEXT_COLOUR = "333333"
+PALE_BLUE = "56B4E9"
 _RAMPS = {
     "ar": ("666666", "999999"),
-    "dflash": ("0072B2", "56B4E9"),
+    "dflash": ("0072B2", PALE_BLUE),
     "ddtree": ("F5B971", "7A3300"),
 }
 _MARKS = {

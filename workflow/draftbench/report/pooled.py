@@ -16,7 +16,7 @@ from draftbench.report.cells import mark_of
 from draftbench.report.environment import same_environment, same_machine
 from draftbench.report.group import CellIndex, Setting
 from draftbench.report.measures import busy_s, output_tokens, present, total_or_none
-from draftbench.report.rounds import pooled_round_s, pooled_step_s
+from draftbench.report.rounds import pooled_round_s, pooled_step_s, pooled_tau_before_repetition
 from draftbench.report.summary import Acceptance, LoadPoint, RoundTime, TurnPoint
 from draftbench.stats.quantiles import median, supported_quantile
 
@@ -62,6 +62,7 @@ def _acceptance(
         prompt_type=prompt_type,
         num_prompts=len({request.prompt_id for request in requests}),
         tau=pooled_tau(requests),
+        tau_before_repetition=pooled_tau_before_repetition(requests) if rounds else None,
         num_rounds=rounds or 0,
         histogram=pooled_histogram(requests) if len(histograms) == len(requests) else None,
         proposed_per_round=proposed / rounds if proposed is not None and rounds else None,

@@ -7,7 +7,15 @@ from collections import Counter
 from collections.abc import Container, Sequence
 
 from draftbench.report.notes import sizes
-from draftbench.report.summary import Acceptance, Comparison, Evidence, Exactness, Setting, Summary
+from draftbench.report.summary import (
+    Acceptance,
+    Comparison,
+    Evidence,
+    Exactness,
+    MethodInfo,
+    Setting,
+    Summary,
+)
 from draftbench.report.tex import count, number, percent, significant
 
 
@@ -270,16 +278,20 @@ def budget_sentence(summary: Summary, setting: Setting) -> str:
     if len(budgets) == 1:
         where = f"The one budget, {budgets[0]} nodes, reaches {number(ratios[best.name])} times AR’s speed"
     else:
-        ends = {budgets[0]: "the smallest", budgets[-1]: "the largest"}
-        place = ends.get(best.budget or 0, "in the middle")
         listed = joined([str(budget) for budget in budgets])
         where = (
-            f"Of the budgets {listed} the fastest is {best.budget} nodes "
-            f"({place}) with {number(ratios[best.name])} times AR’s speed"
+            f"Of the budgets {listed} the fastest is {budget_words(best, budgets)} "
+            f"with {number(ratios[best.name])} times AR’s speed"
         )
     beside = [f"{method.label} reaches {number(ratios[method.name])}" for method in linear]
     name = setting_name(summary, setting)
     return f"{where}{name}" + (f"; {joined(beside)}." if beside else ".")
+
+
+def budget_words(method: MethodInfo, budgets: Sequence[int]) -> str:
+    """A budget and its place among others, which are sorted."""
+    ends = {budgets[0]: "the smallest", budgets[-1]: "the largest"}
+    return f"{method.budget} nodes ({ends.get(method.budget or 0, 'in the middle')})"
 
 
 def ranking_sentence(summary: Summary, setting: Setting) -> str:

@@ -44,18 +44,19 @@ def _advice(summary: Summary, setting: Setting, best: Comparison, evidence: Evid
     is_judged = evidence.verdict == "faster" and repeats_much(summary, setting)
     name = label(summary, best.method)
     advice = ADVICE[evidence.verdict].format(method=name)
+    ahead = _ahead_before(summary, setting, best.method)
     if evidence.verdict == "within one session":
-        return f"{_before_words(summary, setting, best)}{advice}"
+        return f"{_before_words(summary, setting, best)}{ahead}{advice}"
     if not is_judged or before is None or before.evidence is None:
         return advice
     if before.evidence.verdict == "faster":
         return (
             f"{name} is faster also before its or AR’s output first repeats itself: {ratio_words(before)}. "
-            f"{advice}"
+            f"{ahead}{advice}"
         )
     return (
         f"Before its or AR’s output first repeats itself the gain of {name} does not hold: "
-        f"{ratio_words(before)}. Deploy it only where outputs repeat themselves as much as these."
+        f"{ratio_words(before)}. {ahead}Deploy it only where outputs repeat themselves as much as these."
     )
 
 
@@ -65,6 +66,18 @@ def _before_words(summary: Summary, setting: Setting, row: Comparison) -> str:
     if before is None or before.evidence is None or not repeats_much(summary, setting):
         return ""
     return f"Before its or AR’s output first repeats itself it is {ratio_words(before)}. "
+
+
+def _ahead_before(summary: Summary, setting: Setting, method: str) -> str:
+    """Which other method has the highest ratio before repetition, where one does; with a space behind."""
+    rows = [before_repetition(summary, setting, info.name, None) for info in summary.methods]
+    known = {row.method: (row.evidence, row) for row in rows if row and row.evidence}
+    ahead = max(known, key=lambda name: known[name][0].ratio, default=method)
+    if ahead == method or not repeats_much(summary, setting):
+        return ""
+    evidence, row = known[ahead]
+    sessions = "" if evidence.low is not None else " in one session"
+    return f"Up to there {label(summary, ahead)} has the highest ratio, {ratio_words(row)}{sessions}. "
 
 
 def overview_sentence(best: Sequence[Comparison]) -> str:

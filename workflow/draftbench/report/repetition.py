@@ -7,6 +7,7 @@ would give.
 from collections.abc import Sequence
 
 from draftbench.report.prose import (
+    budget_words,
     interval,
     joined,
     label,
@@ -90,6 +91,21 @@ def repetition_overview(summary: Summary, settings: Sequence[Setting], names: Se
         f"{percent(MUCH_REPETITION)} of the 8-grams occurred before in the same output. Loops are drafted "
         "almost without fault, so the speedups there say more about loops than about text; section 3 has the "
         "shares."
+    )
+
+
+def budget_before_sentence(summary: Summary, setting: Setting) -> str:
+    """The fastest of several budgets before repetition; empty where little is repeated."""
+    rows = {method.name: before_repetition(summary, setting, method.name, None) for method in summary.methods}
+    ratios = {name: row.evidence.ratio for name, row in rows.items() if row and row.evidence}
+    trees = [method for method in summary.methods if method.budget is not None and method.name in ratios]
+    budgets = sorted({method.budget or 0 for method in trees})
+    if len(budgets) < 2 or not repeats_much(summary, setting):
+        return ""
+    best = max(trees, key=lambda method: ratios[method.name])
+    return (
+        f"Up to the first repeated 8-gram of either output it is {budget_words(best, budgets)} "
+        f"with {number(ratios[best.name])}."
     )
 
 

@@ -1,10 +1,11 @@
-"""What a round costs beside a step of the baseline, workload by workload."""
+"""What a round costs beside a step of the baseline, workload by workload, and what it brings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftbench.records import RequestRecord
 from draftbench.report.summary import MethodInfo, RoundTime, Setting, Summary
+from draftbench.stats.exactness import num_tokens_before_repetition
 
 DEFINITIONS = {
     "round_s": (
@@ -13,6 +14,11 @@ DEFINITIONS = {
     ),
     "step_s": (
         "Step time: the same of autoregressive decoding, a step for each token after the first chunk."
+    ),
+    "tau_before_repetition": (
+        "Tau before repetition: emitted tokens per round up to where the first repeated 8-gram of the output "
+        "begins, pooled as a ratio of sums; a round across that place counts in part. Undefined where rounds "
+        "came otherwise than a chunk each after the prefill's token."
     ),
 }
 """Not beside the client's own: how results are measured does not depend on them."""
@@ -32,6 +38,34 @@ def pooled_step_s(records: Sequence[RequestRecord]) -> float | None:
         return None
     num_steps = sum(chunk.num_tokens for record in records for chunk in record.chunks[1:])
     return _decoding_s(records) / num_steps if num_steps else None
+
+
+def pooled_tau_before_repetition(records: Sequence[RequestRecord]) -> float | None:
+    """Emitted tokens per round up to each output's first repeated 8-gram; None where it cannot be told."""
+    if not all(_is_chunk_a_round(record) for record in records):
+        return None
+    kept = [num_tokens_before_repetition(record.output_ids or []) - 1 for record in records]
+    rounds = [_rounds_to(record, tokens) for record, tokens in zip(records, kept, strict=True)]
+    return sum(kept) / sum(rounds) if sum(rounds) else None
+
+
+def _is_chunk_a_round(record: RequestRecord) -> bool:
+    return (
+        bool(record.output_ids)
+        and _has_lone_first_token(record)
+        and record.num_rounds == len(record.chunks) - 1
+    )
+
+
+def _rounds_to(record: RequestRecord, num_tokens: int) -> float:
+    """Rounds that emitted so many tokens after the first chunk's."""
+    rounds, left = 0.0, num_tokens
+    for chunk in record.chunks[1:]:
+        if left <= 0:
+            break
+        rounds += min(1.0, left / chunk.num_tokens)
+        left -= chunk.num_tokens
+    return rounds
 
 
 def _has_lone_first_token(record: RequestRecord) -> bool:
@@ -61,11 +95,12 @@ class RoundRow:
         return sum(steps) / len(steps)
 
 
-def round_rows(summary: Summary, setting: Setting) -> list[RoundRow]:
-    """A row for each workload at which rounds are timed, in the campaign's order."""
+def round_rows(summary: Summary, setting: Setting, methods: Sequence[MethodInfo]) -> list[RoundRow]:
+    """A row for each workload at which rounds of any of the methods are timed, in the campaign's order."""
+    names = {method.name for method in methods}
     found: dict[str, dict[str, RoundTime]] = {workload.name: {} for workload in summary.workloads}
     for row in summary.round_times:
-        if (row.model, row.tp) == setting:
+        if (row.model, row.tp) == setting and row.method in names:
             found[row.workload][row.method] = row
     return [RoundRow(name, by_method) for name, by_method in found.items() if by_method]
 

@@ -153,6 +153,9 @@ class Acceptance(StrictModel):
     prompt_type: str | None = Field(description="null for all together")
     num_prompts: int
     tau: float | None
+    tau_before_repetition: float | None = Field(
+        description="up to where the first repeated 8-gram of each output begins; null: not told by chunks"
+    )
     num_rounds: int
     histogram: list[int] | None
     proposed_per_round: float | None

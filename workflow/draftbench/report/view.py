@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from draftbench.report import best, loads, precision, prose, recommend, rounds
-from draftbench.report.cells import NOT_RUN
 from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.environment import main_facts
 from draftbench.report.measures import pooled_tok_per_s, present
@@ -24,6 +23,7 @@ from draftbench.report.summary import (
     CellRow,
     Comparison,
     Exactness,
+    Kind,
     LoadPoint,
     MethodInfo,
     ModelInfo,
@@ -70,13 +70,13 @@ class View:
         """The same as a heading."""
         return prose.setting_title(self.summary, setting)
 
-    def unmeasured_sentence(self) -> str | None:
+    def unmeasured_sentence(self, kind: Kind | None = None) -> str | None:
         """Which settings and methods stand nowhere else, because nothing of them has been run."""
-        return unmeasured_sentence(self.summary)
+        return unmeasured_sentence(self.summary, kind)
 
-    def methods_of(self, setting: Setting) -> list[MethodInfo]:
-        """The methods that a setting's tables have rows for."""
-        return methods_of(self.summary, setting)
+    def methods_of(self, setting: Setting, kind: Kind) -> list[MethodInfo]:
+        """The methods that a setting's tables of a kind have rows for."""
+        return methods_of(self.summary, setting, kind)
 
     def timed_methods(self, setting: Setting) -> list[MethodInfo]:
         """The methods whose rounds are timed at a setting."""
@@ -89,9 +89,9 @@ class View:
             row for row in self.summary.round_times if (row.model, row.tp) == setting and row.method in names
         ]
 
-    def round_rows(self, setting: Setting) -> list[rounds.RoundRow]:
-        """What a round costs, a row for each workload."""
-        return rounds.round_rows(self.summary, setting)
+    def round_rows(self, setting: Setting, methods: Sequence[MethodInfo]) -> list[rounds.RoundRow]:
+        """What a round of some methods costs, a row for each workload."""
+        return rounds.round_rows(self.summary, setting, methods)
 
     def replicas(self) -> list[str]:
         """Names of the cost-scaled replicas."""
@@ -337,9 +337,10 @@ class View:
         return list(found.items())
 
     def loads_of(self, setting: Setting) -> list[LoadPoint]:
-        """The concurrency workloads of a setting, method by method; none where nothing of them was run."""
-        rows = [row for row in self.summary.loads if (row.model, row.tp) == setting]
-        return rows if any(row.mark != NOT_RUN for row in rows) else []
+        """The concurrency workloads of a setting, by method; those of which nothing was run are left out."""
+        names = {method.name for method in self.methods_of(setting, "concurrency")}
+        rows = self.summary.loads
+        return [row for row in rows if (row.model, row.tp) == setting and row.method in names]
 
     def median_of(self, setting: Setting, method: str, workload: str, field: str) -> float | None:
         """Median over sessions of a cell's own median, such as `ttft_median_s`."""

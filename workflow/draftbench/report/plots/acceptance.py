@@ -4,63 +4,91 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from draftbench.report.charts import Bar, Line, Panel, grouped_bars, key, line_panels
-from draftbench.report.look import Look, looks
+from draftbench.report.look import PALE_BLUE, Look, looks
 from draftbench.report.notes import size_range
 from draftbench.report.plots.base import Plot, comparisons, drafting_methods, only, settings
 from draftbench.report.prose import capitalised, setting_name, together
+from draftbench.report.repetition import before_repetition, repeats_much
 from draftbench.report.summary import Acceptance, Comparison, MethodInfo, Setting, Summary
+
+BEFORE_NOTE = " Before repetition: up to the first repeated 8-gram, of either output for the speed."
 
 
 def budget_curve(summary: Summary) -> Iterator[Plot]:
     """Speedup and tau against the budget, the linear block as a level."""
     for number, setting in enumerate(settings(summary), 1):
         trees = sorted(
-            (method for method in drafting_methods(summary, setting) if method.budget is not None),
+            (method for method in drafting_methods(summary, setting, "single") if method.budget is not None),
             key=lambda method: method.budget or 0,
         )
         rows = comparisons(summary, setting, None)
         speeds = {name: row.evidence.ratio for name, row in rows.items() if row.evidence}
         if sum(method.name in speeds for method in trees) < 2:
             continue
-        taus = {row.method: row.tau for row in _together(summary, setting) if row.tau is not None}
+        accepted = _together(summary, setting)
+        taus = {row.method: row.tau for row in accepted if row.tau is not None}
+        speeds_before, taus_before = _before(summary, setting, accepted)
         panels = [
-            _budget_panel(summary, trees, rows, values=speeds, title="speedup over AR"),
-            _budget_panel(summary, trees, rows, values=taus, title="emitted tokens per round (tau)"),
+            _budget_panel(summary, trees, rows, (speeds, speeds_before), "speedup over AR"),
+            _budget_panel(summary, trees, rows, (taus, taus_before), "emitted tokens per round (tau)"),
         ]
-        entries = [panels[0].lines[0].look, *(look for look, _ in panels[0].levels)]
+        entries = [
+            *(line.look for line in panels[0].lines),
+            *(look for look, _ in panels[0].levels),
+        ]
         yield Plot(
             f"budget-{number}",
             "budget",
             f"Speed and acceptance against the draft budget{setting_name(summary, setting)}. Speed: "
-            f"{together(summary, list(rows.values()))}. Dotted: AR. A larger tree keeps more tokens a round, "
-            "and a round costs more.",
+            f"{together(summary, list(rows.values()))}.{BEFORE_NOTE if speeds_before else ''} Dotted: AR. "
+            "A larger tree keeps more tokens a round, and a round costs more.",
             key(entries, with_lines=True) + line_panels(panels),
         )
+
+
+def _before(
+    summary: Summary, setting: Setting, accepted: Sequence[Acceptance]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Method -> speedup and tau up to the first repetition; both empty where outputs repeat little."""
+    if not repeats_much(summary, setting):
+        return {}, {}
+    found = {row.method: before_repetition(summary, setting, row.method, None) for row in accepted}
+    speeds = {name: row.evidence.ratio for name, row in found.items() if row and row.evidence}
+    taus = {row.method: row.tau_before_repetition for row in accepted}
+    return speeds, {name: tau for name, tau in taus.items() if tau is not None}
 
 
 def _budget_panel(
     summary: Summary,
     trees: Sequence[MethodInfo],
     rows: Mapping[str, Comparison],
-    *,
-    values: Mapping[str, float],
+    values: tuple[Mapping[str, float], Mapping[str, float]],
     title: str,
 ) -> Panel:
+    """`values`: of whole replies, and up to the first repetition (empty: not drawn)."""
     drawn = looks(summary)
-    look = Look("DDTree", drawn[trees[-1].name].colour, "^", is_dashed=False)
+    whole, before = values
+    colour = drawn[trees[-1].name].colour
     line = Line(
-        look,
-        tuple(values.get(method.name) for method in trees),
+        Look("DDTree", colour, "^", is_dashed=False),
+        tuple(whole.get(method.name) for method in trees),
         tuple((rows[method.name].mark or "") if method.name in rows else "" for method in trees),
     )
-    linear = [method.name for method in summary.methods if method.algorithm == "dflash"]
+    lines, levels = [line], []
+    if before:
+        dashed = Look("DDTree before repetition", colour, "v", is_dashed=True)
+        lines.append(Line(dashed, tuple(before.get(method.name) for method in trees)))
+    for look, name in [(drawn[m.name], m.name) for m in summary.methods if m.algorithm == "dflash"]:
+        levels += [(look, whole[name])] if name in whole else []
+        pale = Look(f"{look.label} before repetition", PALE_BLUE, look.marker, is_dashed=True)
+        levels += [(pale, before[name])] if name in before else []
     return Panel(
         "budget (tree nodes)",
         title,
         tuple(str(method.budget) for method in trees),
-        (line,),
+        tuple(lines),
         reference=1.0,
-        levels=tuple((drawn[name], values[name]) for name in linear if name in values),
+        levels=tuple(levels),
     )
 
 
@@ -118,7 +146,7 @@ def by_prompt_type(summary: Summary) -> Iterator[Plot]:
     """Tau of every method by prompt type."""
     drawn = looks(summary)
     for number, setting in enumerate(settings(summary), 1):
-        methods = [method.name for method in drafting_methods(summary, setting)]
+        methods = [method.name for method in drafting_methods(summary, setting, "single")]
         rows = [
             row
             for row in summary.acceptance

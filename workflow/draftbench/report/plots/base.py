@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftbench.report.look import Look
-from draftbench.report.summary import Comparison, MethodInfo, Setting, Summary
+from draftbench.report.summary import Comparison, Kind, MethodInfo, Setting, Summary
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,22 @@ def settings(summary: Summary) -> list[Setting]:
     return list(dict.fromkeys((row.model, row.tp) for row in summary.cells if row.state != "not run"))
 
 
-def methods_of(summary: Summary, setting: Setting) -> list[MethodInfo]:
-    """The methods with a result or a recorded failure at a setting, in the campaign's order."""
+def methods_of(summary: Summary, setting: Setting, kind: Kind | None = None) -> list[MethodInfo]:
+    """The methods with a result or a recorded failure at a setting, in the campaign's order.
+
+    `kind`: in workloads of a kind; None: in any.
+    """
     recorded = {
-        row.method for row in summary.cells if (row.model, row.tp) == setting and row.state != "not run"
+        row.method
+        for row in summary.cells
+        if (row.model, row.tp) == setting and row.state != "not run" and kind in (None, row.kind)
     }
     return [method for method in summary.methods if method.name in recorded]
 
 
-def drafting_methods(summary: Summary, setting: Setting) -> list[MethodInfo]:
+def drafting_methods(summary: Summary, setting: Setting, kind: Kind | None = None) -> list[MethodInfo]:
     """All of them but the baseline."""
-    return [method for method in methods_of(summary, setting) if method.name != summary.baseline]
+    return [method for method in methods_of(summary, setting, kind) if method.name != summary.baseline]
 
 
 def comparisons(summary: Summary, setting: Setting, workload: str | None) -> dict[str, Comparison]:

@@ -54,8 +54,13 @@ def _grouped(summary: Summary, family: _Family) -> Iterator[Plot]:
     drawn = looks(summary)
     workloads = [workload.name for workload in summary.workloads if workload.kind == family.kind]
     for number, setting in enumerate(settings(summary), 1):
-        methods = [method.name for method in drafting_methods(summary, setting)]
-        rows = {workload: comparisons(summary, setting, workload) for workload in workloads}
+        methods = [method.name for method in drafting_methods(summary, setting, family.kind)]
+        rows = {
+            workload: {
+                name: row for name, row in comparisons(summary, setting, workload).items() if name in methods
+            }
+            for workload in workloads
+        }
         every = [row for by_method in rows.values() for row in by_method.values()]
         if any(row.evidence for row in every):
             yield Plot(
