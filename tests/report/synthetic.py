@@ -87,6 +87,7 @@ class Shape:
     boots: dict[str, str] = field(default_factory=dict)  # service -> boot id of its machine
     slow_methods: frozenset[str] = frozenset()  # slower than the baseline
     prompt_suffix: str = ""
+    loop_from: int | None = None  # token from which on every output repeats its first ones
 
 
 def write_campaign(directory: Path, values=None, shape=None):
@@ -292,6 +293,8 @@ def output_ids(cell, place, num_tokens, shape):
     ids = np.random.default_rng(zlib.crc32(name.encode())).integers(0, 49152, num_tokens)
     if cell.service.method in shape.diverging_methods and place[1] % 2 == 0:
         ids[num_tokens // 2 :] += 1
+    if shape.loop_from is not None:
+        ids = np.resize(ids[: shape.loop_from], num_tokens)
     return ids.tolist()
 
 

@@ -117,9 +117,10 @@ def test_a_campaign_with_one_workload_and_no_trees_has_no_empty_parts(tmp_path):
 
 
 def test_all_methods_of_the_mission_fit_on_the_page(tmp_path):
-    """Also with every number marked: two sessions, some missing, on two machines."""
-    values = campaign_values(budgets=(8, 12, 15, 16, 32, 64), sessions=2)
-    shape = Shape(missing=frozenset({"tp1-ar-s2.long", "tp1-ar-s2.concurrency-8"}), boots={"tp1-ar": "other"})
+    """Also with every number marked: two settings, two sessions, some missing, on two machines, and loops."""
+    values = campaign_values(budgets=(8, 12, 15, 16, 32, 64), sessions=2, tps=(1, 2))
+    missing = frozenset({f"tp{tp}-ar-s2.{name}" for tp in (1, 2) for name in ("long", "concurrency-8")})
+    shape = Shape(missing=missing, boots={"tp1-ar": "other", "tp2-ar": "other"}, loop_from=20)
     text = text_of(build(tmp_path / "all", values, shape))
     for method in ("DFlash", *(f"DDTree-{budget}" for budget in (8, 12, 15, 16, 32, 64))):
         assert method in text
