@@ -6,6 +6,7 @@ from draftbench.config import Campaign, cells
 from draftbench.files import canonical_json, sha256_text
 from draftbench.report.environment import (
     MAX_LISTED_HASHES,
+    difference_table,
     flatten,
     main_facts,
     same_environment,
@@ -35,6 +36,22 @@ def test_one_other_file_changes_the_hash_of_the_list():
 def test_a_long_mapping_of_other_values_is_not_folded():
     versions = {f"package-{index}": f"1.{index}" for index in range(9)}
     assert len(list(flatten({"packages": versions}))) == 9
+
+
+def test_services_with_the_same_values_are_one_group():
+    table = difference_table(
+        [
+            ["boot_id", "one", "a, b, c"],
+            ["boot_id", "two", "d, c"],
+            ["gpus", "2", "b, d"],
+            ["gpus", "not recorded", "a, c"],
+        ]
+    )
+    assert table.groups == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert [row[2] for row in table.rows] == ["1, 2, 3", "3, 4", "2, 4", "1, 3"]
+    same = difference_table([["boot_id", "one", "a, b, e"], ["boot_id", "two", "c, d"]])
+    assert same.groups == [(1, "a, b, e"), (2, "c, d")]
+    assert same.rows == [("boot_id", "one", "1"), ("boot_id", "two", "2")]
 
 
 def test_equal_gpus_are_counted_and_different_ones_listed():

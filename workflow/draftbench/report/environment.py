@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from draftbench.files import canonical_json, sha256_text
@@ -151,6 +152,38 @@ def shared_and_different(
         else:
             different += [[key, value, ", ".join(names)] for value, names in services.items()]
     return shared, different
+
+
+@dataclass(frozen=True)
+class DifferenceTable:
+    """Values that differ, with services that have all of them in common as one group.
+
+    Attributes:
+        groups: (number, its services).
+        rows: (key, value, numbers of the groups that have it).
+    """
+
+    groups: list[tuple[int, str]]
+    rows: list[tuple[str, str, str]]
+
+
+def difference_table(differences: Sequence[Sequence[str]]) -> DifferenceTable:
+    """The second table of `shared_and_different` without its long lists of services."""
+    places: dict[str, list[int]] = {}
+    for place, (_, _, services) in enumerate(differences):
+        for service in services.split(", "):
+            places.setdefault(service, []).append(place)
+    members: dict[tuple[int, ...], list[str]] = {}
+    for service, found in places.items():
+        members.setdefault(tuple(found), []).append(service)
+    numbers: list[list[str]] = [[] for _ in differences]
+    for group, found in enumerate(members, 1):
+        for place in found:
+            numbers[place].append(str(group))
+    return DifferenceTable(
+        [(group, ", ".join(services)) for group, services in enumerate(members.values(), 1)],
+        [(key, value, ", ".join(own)) for (key, value, _), own in zip(differences, numbers, strict=True)],
+    )
 
 
 def _start(result: CellResult) -> tuple[str, int, int]:

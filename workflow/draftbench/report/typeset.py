@@ -15,6 +15,7 @@ from draftbench.errors import ReportError
 from draftbench.files import write_atomic
 from draftbench.report.draw import FIGURES_FILE, FigureList
 from draftbench.report.engine import room_text
+from draftbench.report.environment import difference_table
 from draftbench.report.load import read_record
 from draftbench.report.loads import reach_sentence, steady_ratio
 from draftbench.report.notes import bold_note, split_note, split_sign, table_note
@@ -113,8 +114,8 @@ def render(summary: Summary, figures: FigureList, templates: Path) -> str:
     names = [name for name in dir(view) if not name.startswith("_")]
     environment.globals |= {name: getattr(view, name) for name in names}
     functions = (
-        bold_note, budget_before_sentence, min_requests, over_line_sentence, reach_sentence, room_text,
-        scope_sentence, split_note, split_sign, steady_ratio, table_note,
+        bold_note, budget_before_sentence, difference_table, min_requests, over_line_sentence, reach_sentence,
+        room_text, scope_sentence, split_note, split_sign, steady_ratio, table_note,
     )  # fmt: skip
     environment.globals |= {"dash": DASH} | {function.__name__: function for function in functions}
     try:
