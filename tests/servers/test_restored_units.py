@@ -9,7 +9,7 @@ from tests.workflow.workspace import small_campaign
 
 from draftbench.config import load_campaign
 from draftbench.errors import ServerError
-from draftbench.servers import displacement
+from draftbench.servers import displacement, systemd
 from draftbench.servers.displacement import Notes, StoppedUnit, restore_displaced
 from draftbench.servers.lifecycle import ServiceKeeper
 
@@ -101,3 +101,14 @@ def test_notes_lie_where_a_reboot_leaves_them(
     monkeypatch.setenv("XDG_STATE_HOME", "/home/somebody/state")
     monkeypatch.setattr(os, "getuid", lambda: uid)
     assert displacement.state_directory() == Path(directory)
+
+
+@pytest.mark.parametrize("has_systemd", [False, True])
+def test_only_a_host_that_systemd_runs_is_asked_for_units_at_the_end(
+    state: Path, monkeypatch: pytest.MonkeyPatch, has_systemd: bool
+) -> None:
+    monkeypatch.setattr(systemd, "BOOTED", state if has_systemd else state / "none")
+    (state / "state").write_text("failed")
+    keeper = ServiceKeeper(load_campaign(small_campaign() | {"supervisor": {"kind": "systemd"}}, "small"))
+    keeper.end()
+    assert ((state / "calls").exists()) is has_systemd
