@@ -162,6 +162,23 @@ def test_a_wrong_key_of_the_command_line_is_told_from_the_files(tmp_path):
         read_campaign([path], campaign() | {"repeat": 2})
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("repeats", 0, "repeats"),
+        ("methods.ddtree-b8.budget", 0, "methods.ddtree-b8.budget"),
+        ("engine.kind", "vllm", "engine"),
+    ],
+)
+def test_a_value_of_the_command_line_is_told_from_the_one_that_it_replaces(tmp_path, key, value, named):
+    first = write(tmp_path / "first.yaml", campaign())
+    second = write(tmp_path / "second.yaml", {"repeats": 1, "methods": {"ar": {"block_size": 16}}})
+    merged = changed(key, value)
+    merged["methods"]["ar"]["block_size"] = 16
+    with pytest.raises(ConfigError, match=rf"^--config on the command line: {named}: "):
+        read_campaign([first, second], merged)
+
+
 def test_services_are_named_by_model_only_where_there_are_several():
     one = load_campaign(campaign(), "one")
     assert [service.name for service in services(one)] == ["tp1-ar", "tp1-dflash", "tp1-ddtree-b8"]

@@ -72,17 +72,30 @@ def read_campaign(paths: Sequence[Path], merged: Mapping[str, Any]) -> Campaign:
 def _origin(
     key: Sequence[str | int], files: Sequence[tuple[Path, Mapping[str, Any]]], merged: Mapping[str, Any]
 ) -> Path | str:
-    """The last file that holds the longest part of `key`."""
-    depths = [_depth(key, values) for _, values in files]
-    if not files or _depth(key, merged) > max(depths):
+    """The last file that holds the longest part of `key`; the command line where it decides what is there."""
+    together: Mapping[str, Any] = {}
+    for _, values in files:
+        together = _laid_over(together, values)
+    depth, found = _follow(key, merged)
+    depth_in_files, found_in_files = _follow(key, together)
+    if not files or depth > depth_in_files or (depth == len(key) and found != found_in_files):
         return COMMAND_LINE
+    depths = [_follow(key, values)[0] for _, values in files]
     return [path for (path, _), depth in zip(files, depths, strict=True) if depth == max(depths)][-1]
 
 
-def _depth(key: Sequence[str | int], values: Any) -> int:
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """As Snakemake merges: keys of mappings together, everything else replaced."""
+    both = {k: (below[k], v) for k, v in above.items() if k in below}
+    inner = {k: _laid_over(*pair) for k, pair in both.items() if all(isinstance(v, Mapping) for v in pair)}
+    return {**below, **above, **inner}
+
+
+def _follow(key: Sequence[str | int], values: Any) -> tuple[int, Any]:
+    """How many parts of `key` lead somewhere, and where to."""
     for depth, part in enumerate(key):
         try:
             values = values[part]
         except (KeyError, IndexError, TypeError):
-            return depth
-    return len(key)
+            return depth, values
+    return len(key), values
