@@ -9,4 +9,4 @@ rule preflight:
     conda:
         "../../envs/workflow.yaml"
     shell:
-        "python scripts/preflight.py 2>&1 | tee {log}"
+        "python scripts/preflight.py >{log} 2>&1 && cat {log}"
