@@ -65,6 +65,21 @@ def test_a_model_that_cannot_be_staged_fails_the_missing_cells_of_its_service_al
     assert workspace.failure("tp1-ar.pair")["reason"] == "staging"
 
 
+def test_a_model_that_cannot_be_staged_is_the_reason_of_all_its_missing_cells_and_of_no_others(
+    workspace, begun
+):
+    models = small_campaign()["models"] | {"other": {"target": {"source": "path:models/none"}}}
+    steps = begun(models=models, methods={"ar": {"algorithm": "ar"}}, sessions=2)
+    steps.measure("tiny-tp1-ar.short")
+    with pytest.raises(StagingError):
+        steps.stage("other", workspace.path / "token")
+    assert not (workspace.path / "token").exists()
+    names = {path.name for path in (workspace.path / "results/small").glob("*.failed.json")}
+    services, workloads = ("other-tp1-ar", "other-tp1-ar-s2"), ("short", "pair")
+    assert names == {f"{service}.{workload}.failed.json" for service in services for workload in workloads}
+    assert workspace.failure("other-tp1-ar-s2.pair")["reason"] == "staging"
+
+
 def test_a_result_replaces_the_record_of_why_there_was_none(workspace, begun):
     steps = begun()
     workspace.behave(ar="fail-4")

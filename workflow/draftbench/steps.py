@@ -5,6 +5,7 @@ the specs of its cells, and the tokens that say what was done in this run. No to
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -75,9 +76,13 @@ class Steps:
         """Stage a model and say so in `token`; a staged one is left alone.
 
         Raises:
-            StagingError: it cannot be staged.
+            DraftbenchError: it cannot be staged; each missing cell of its services has a record of why.
         """
-        staged = stage_model(self.campaign.models[model], campaign_root(self.campaign), self.campaign.methods)
+        try:
+            staged = self._stage(model)
+        except DraftbenchError as error:
+            self._record_failures((s for s in self.plan.services.values() if s.model == model), error)
+            raise
         write_atomic(token, staged.model_dump_json() + "\n")
         return staged
 
@@ -91,8 +96,7 @@ class Steps:
         try:
             handle = self._ensure(service)
         except DraftbenchError as error:
-            for cell in self._missing_cells(service):
-                self._record_failure(cell, error)
+            self._record_failures([service], error)
             raise
         write_atomic(token, handle.model_dump_json() + "\n")
         return handle
@@ -138,14 +142,20 @@ class Steps:
         return ServiceKeeper(self.campaign)
 
     def _ensure(self, service: Service) -> ServiceHandle:
-        model = self.campaign.models[service.model]
-        staged = stage_model(model, campaign_root(self.campaign), self.campaign.methods)
+        staged = self._stage(service.model)
         facts = {"target_sha256": staged.target_sha256, "drafter_sha256": staged.drafter_sha256}
         return self._keeper.ensure(service, staged, facts)
 
-    def _missing_cells(self, service: Service) -> list[Cell]:
-        own = [cell for cell in self.plan.cells.values() if cell.service == service]
-        return [c for c in own if stored_spec(result_path(self.campaign, c.name)) != self.plan.specs[c.name]]
+    def _stage(self, model: str) -> StagedModel:
+        return stage_model(self.campaign.models[model], campaign_root(self.campaign), self.campaign.methods)
+
+    def _record_failures(self, services: Iterable[Service], error: DraftbenchError) -> None:
+        """For every cell of these services that has no result."""
+        affected = list(services)
+        for name, cell in self.plan.cells.items():
+            is_missing = stored_spec(result_path(self.campaign, name)) != self.plan.specs[name]
+            if cell.service in affected and is_missing:
+                self._record_failure(cell, error)
 
     def _record_failure(self, cell: Cell, error: DraftbenchError) -> None:
         failure = CellFailure(
