@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.servers.fake_gpus import FakeGpus
 
-from draftbench.config import Campaign
+from draftbench.config import Campaign, EmbeddedEngine
 from draftbench.errors import ConfigError
 from draftbench.plan import Plan
 from draftbench.preflight.checklist import Findings, listed, require_ready, run_checks, service_checks
@@ -224,6 +224,19 @@ def test_a_missing_plugin_is_found_when_trees_are_asked_for(machine: Host) -> No
 
 def test_an_interpreter_that_does_not_run_is_found(machine: Host) -> None:
     assert "expected /nowhere/python to run" in machine.problem(engine={"python": "/nowhere/python"})
+
+
+def test_an_interpreter_of_the_embedded_engine_that_is_missing_is_found(machine: Host) -> None:
+    def problems(python: str) -> list[str]:
+        engine = EmbeddedEngine(kind="embedded", python=python)
+        campaign = machine.campaign(tp=[1]).model_copy(update={"engine": engine})
+        return run_checks(campaign, service_checks(campaign)).problems
+
+    assert problems(str(machine.folder / "python")) == []
+    missing = machine.folder / "none"
+    assert problems(str(missing)) == [
+        f"engine.python: expected an interpreter, got no program {missing}; correct it"
+    ]
 
 
 def test_a_model_that_is_missing_is_found(machine: Host) -> None:

@@ -1,5 +1,6 @@
 """What every campaign needs: prompts, models, room, launch lines, a port, TeX."""
 
+import shutil
 from pathlib import Path
 
 from draftbench import host
@@ -87,6 +88,17 @@ def check_launches(campaign: Campaign) -> None:
     )
     for service in Plan(campaign).services.values():
         build_launch(campaign, service, staged, port=0)
+
+
+def check_interpreter(campaign: Campaign) -> None:
+    """The embedded engine's interpreter is there; SGLang's is asked for more, see `sglang`.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    program = campaign.engine.python
+    if campaign.engine.kind == "embedded" and program is not None and shutil.which(program) is None:
+        raise ConfigError(f"engine.python: expected an interpreter, got no program {program}; correct it")
 
 
 def check_context(campaign: Campaign) -> None:

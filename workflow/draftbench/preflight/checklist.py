@@ -8,6 +8,7 @@ from draftbench.config import Campaign
 from draftbench.errors import ConfigError, DraftbenchError
 from draftbench.preflight.campaign import (
     check_context,
+    check_interpreter,
     check_launches,
     check_models,
     check_port,
@@ -57,6 +58,7 @@ def service_checks(campaign: Campaign) -> Iterator[tuple[str, Check]]:
     yield "models", check_models
     yield "room", check_room
     yield "context", check_context
+    yield "interpreter", check_interpreter
     yield "launch lines", check_launches
     yield "port", check_port
     yield "systemd", check_systemd
