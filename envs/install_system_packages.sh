@@ -1,9 +1,11 @@
 #!/bin/sh
-# Installs the Debian or Ubuntu packages listed in the given files, if one is missing and this user may.
+# Installs the Debian or Ubuntu packages listed in the given files, if one is missing and this user may; elsewhere
+# it names them, and what needs their programs says so where they are missing.
 #   envs/install_system_packages.sh envs/apt.txt [envs/apt-test.txt]
 set -eu
 packages=$(sed -e 's/#.*//' "$@" | tr -s '[:space:]' ' ')
 missing=""
+command -v dpkg-query >/dev/null || { echo "not a Debian or Ubuntu: the programs of these packages come from elsewhere: $packages"; exit 0; }
 for package in $packages; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
 done
@@ -16,7 +18,6 @@ else
     echo "expected these system packages, but they are missing and this user may not install them:$missing; run: sudo apt-get install$missing" >&2
     exit 1
 fi
-command -v apt-get >/dev/null || { echo "expected the programs of these Debian packages:$missing; this system has no apt-get, install them its own way" >&2; exit 1; }
 echo "installing:$missing"
 $as_root apt-get update -qq
 # shellcheck disable=SC2086 # a list of names
