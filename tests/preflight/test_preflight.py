@@ -309,6 +309,8 @@ def test_the_forecast_is_of_what_a_slot_waits_for(machine: Host, monkeypatch: py
     monkeypatch.chdir(machine.folder)
     prompts = [{"id": f"p{n}", "type": "prose", "text": f"text {n}"} for n in range(4)]
     (machine.folder / "prompts.yaml").write_text(json.dumps({"prompts": prompts}))
+    warm = [{"id": f"w{n}", "type": "prose", "text": f"warm {n}"} for n in range(8)]
+    (machine.folder / "warmup.yaml").write_text(json.dumps({"prompts": warm}))
     scenario = {"scenario": "talk", "turns": ["one", "two", "three"]}
     (machine.folder / "talk.yaml").write_text(json.dumps(scenario))
     path = str(machine.folder / "prompts.yaml")
@@ -325,8 +327,8 @@ def test_the_forecast_is_of_what_a_slot_waits_for(machine: Host, monkeypatch: py
         repeats=2,
         warmup={"max_tokens": 10_000},
     )
-    # 4 prompts, 3 turns and 10 / 2 requests a slot, twice, and 3 warm-up batches for each workload
-    hours = (2 * (4 + 3 + 5) * 120_000 + 3 * 3 * 10_000) / 60 / 3600 + 150 / 3600
+    # 4 prompts, 3 turns and 10 / 2 requests a slot, twice; 3 warm-up batches of 8, 8 and 8 / 2
+    hours = (2 * (4 + 3 + 5) * 120_000 + 3 * (8 + 8 + 4) * 10_000) / 60 / 3600 + 150 / 3600
     assert hours_note(campaign) == (
         f"3 of 3 cells pending, 1 service starts, about {hours:.1f} h if a request gets 60 tok/s and a start "
         "takes 150 s"

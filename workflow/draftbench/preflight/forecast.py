@@ -44,12 +44,13 @@ def _further(num_cells: int) -> str:
 
 def _num_tokens(campaign: Campaign, cell: Cell) -> float:
     """Tokens that one request after the other, or one slot of a closed loop, has to wait for."""
-    workload = campaign.workloads[cell.workload]
+    workload, warmup, num_slots = campaign.workloads[cell.workload], campaign.warmup, 1
     if isinstance(workload, AgenticWorkload):
         rounds = float(workload.num_turns)
     elif isinstance(workload, ConcurrencyWorkload):
-        rounds = workload.num_requests / workload.concurrency
+        num_slots = workload.concurrency
+        rounds = workload.num_requests / num_slots
     else:
         rounds = float(len(load_prompts(workload.prompts)))
-    measured = rounds * workload.max_tokens * campaign.repeats
-    return measured + WARMUP_BATCHES * min(campaign.warmup.max_tokens, workload.max_tokens)
+    warmup_rounds = WARMUP_BATCHES * max(len(load_prompts(warmup.prompts)) / num_slots, 1)
+    return rounds * workload.max_tokens * campaign.repeats + warmup_rounds * warmup.max_tokens
