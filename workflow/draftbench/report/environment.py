@@ -177,8 +177,8 @@ def difference_table(differences: Sequence[Sequence[str]]) -> DifferenceTable:
     for service, found in places.items():
         members.setdefault(tuple(found), []).append(service)
     numbers: list[list[str]] = [[] for _ in differences]
-    for group, found in enumerate(members, 1):
-        for place in found:
+    for group, shared in enumerate(members, 1):
+        for place in shared:
             numbers[place].append(str(group))
     return DifferenceTable(
         [(group, ", ".join(services)) for group, services in enumerate(members.values(), 1)],
