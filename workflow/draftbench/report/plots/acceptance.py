@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from draftbench.report.charts import Bar, Line, Panel, grouped_bars, key, line_panels
 from draftbench.report.look import PALE_BLUE, Look, looks
@@ -32,10 +33,7 @@ def budget_curve(summary: Summary) -> Iterator[Plot]:
             _budget_panel(summary, trees, rows, (speeds, speeds_before), "speedup over AR"),
             _budget_panel(summary, trees, rows, (taus, taus_before), "emitted tokens per round (tau)"),
         ]
-        entries = [
-            *(line.look for line in panels[0].lines),
-            *(look for look, _ in panels[0].levels),
-        ]
+        entries = [*(line.look for line in panels[0].lines), *(look for look, _ in panels[0].levels)]
         yield Plot(
             f"budget-{number}",
             "budget",
@@ -69,27 +67,31 @@ def _budget_panel(
     drawn = looks(summary)
     whole, before = values
     colour = drawn[trees[-1].name].colour
+    marks = tuple((rows[method.name].mark or "") if method.name in rows else "" for method in trees)
     line = Line(
-        Look("DDTree", colour, "^", is_dashed=False),
-        tuple(whole.get(method.name) for method in trees),
-        tuple((rows[method.name].mark or "") if method.name in rows else "" for method in trees),
+        Look("DDTree", colour, "^", is_dashed=False), tuple(whole.get(method.name) for method in trees), marks
     )
-    lines, levels = [line], []
-    if before:
-        dashed = Look("DDTree before repetition", colour, "v", is_dashed=True)
-        lines.append(Line(dashed, tuple(before.get(method.name) for method in trees)))
-    for look, name in [(drawn[m.name], m.name) for m in summary.methods if m.algorithm == "dflash"]:
-        levels += [(look, whole[name])] if name in whole else []
-        pale = Look(f"{look.label} before repetition", PALE_BLUE, look.marker, is_dashed=True)
-        levels += [(pale, before[name])] if name in before else []
+    dashed = Line(
+        Look("DDTree before repetition", colour, "v", is_dashed=True),
+        tuple(before.get(method.name) for method in trees),
+    )
+    linear = [method.name for method in summary.methods if method.algorithm == "dflash"]
     return Panel(
         "budget (tree nodes)",
         title,
         tuple(str(method.budget) for method in trees),
-        tuple(lines),
+        (line, dashed) if before else (line,),
         reference=1.0,
-        levels=tuple(levels),
+        levels=tuple(
+            level for name in linear for level in _levels(drawn[name], whole.get(name), before.get(name))
+        ),
     )
+
+
+def _levels(look: Look, whole: float | None, before: float | None) -> list[tuple[Look, float]]:
+    """A linear block's level, and a pale one up to the first repetition, where they are known."""
+    pale = replace(look, label=f"{look.label} before repetition", colour=PALE_BLUE)
+    return [(drawn, height) for drawn, height in ((look, whole), (pale, before)) if height is not None]
 
 
 def _together(summary: Summary, setting: Setting) -> list[Acceptance]:
