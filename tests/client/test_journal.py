@@ -68,7 +68,13 @@ def test_other_lines_are_not_decode_lines(text):
 def test_an_autoregressive_line_has_no_accept_length():
     stats = summarise_journal(line())
     assert (stats.accept_length, stats.accept_rate, stats.num_lines) == (None, None, 1)
+    assert stats.accept_rate_kind is None
     assert stats.gen_tok_per_s == 100
+
+
+def test_a_window_without_verifications_or_speed_adds_nothing():
+    stats = summarise_journal("\n".join([line(0.0, speed=0.0), line(3.0, speed=50.0)]))
+    assert (stats.accept_length, stats.gen_tok_per_s) == (pytest.approx(3.0), pytest.approx(50.0))
 
 
 def test_the_accept_length_is_all_tokens_over_all_verifications():
@@ -98,11 +104,15 @@ def test_data_parallel_ranks_are_all_counted():
 
 
 @pytest.mark.parametrize(
-    ("rate", "kind"),
-    [(2.2 / 15, "accepted-per-proposed"), (3.2 / 16, "emitted-per-draft-size"), (0.5, "unknown")],
+    ("length", "rate", "kind"),
+    [
+        (3.2, 2.2 / 15, "accepted-per-proposed"),
+        (3.3, 3.3 / 16, "emitted-per-draft-size"),
+        (3.2, 0.5, "unknown"),
+    ],
 )
-def test_the_accept_rate_is_named_by_what_it_divides(rate, kind):
-    stats = summarise_journal(line(3.2, rate), num_draft_tokens=16)
+def test_the_accept_rate_is_named_by_what_it_divides(length, rate, kind):
+    stats = summarise_journal(line(length, rate), num_draft_tokens=16)
     assert stats.accept_rate_kind == kind
 
 
@@ -118,20 +128,33 @@ def test_a_line_that_both_kinds_explain_does_not_hide_the_others():
     assert summarise_journal(full, num_draft_tokens=16).accept_rate_kind == "unknown"
 
 
-PROBLEM_LINES = {
-    "retraction": "KV cache pool is full. Retract requests. #retracted_reqs: 2, #new_tokens_gained: 40",
-    "kv-full": "KV cache pool is full. Retract requests.",
-    "out-of-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-    "xid": "kernel: NVRM: Xid (PCI:0000:c1:00): 79, pid=123, GPU has fallen off the bus.",
-    "restart": "The server is fired up and ready to roll!",
-    "crash": "Scheduler hit an exception: Traceback (most recent call last):",
-}
+PROBLEM_LINES = [
+    ("retraction", "KV cache pool is full. Retract requests. #retracted_reqs: 2, #new_tokens_gained: 40"),
+    ("kv-full", "KV cache pool is full. Retract requests."),
+    ("kv-full", "Prefill out of KV cache"),
+    ("kv-full", "There is no available KV slot"),
+    ("out-of-memory", "torch.OutOfMemoryError: Tried to allocate 2.00 GiB"),
+    ("out-of-memory", "RuntimeError: CUDA error: out of memory"),
+    ("out-of-memory", "kernel: oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null)"),
+    ("xid", "kernel: NVRM: Xid (PCI:0000:c1:00): 79, pid=123, GPU has fallen off the bus."),
+    ("restart", "The server is fired up and ready to roll!"),
+    ("restart", "INFO:     Started server process [4242]"),
+    ("crash", "Scheduler hit an exception: Traceback (most recent call last):"),
+    ("crash", "Fatal Python error: Segmentation fault"),
+    ("crash", "Watchdog timeout (self.watchdog_timeout=300)"),
+]
 
 
-@pytest.mark.parametrize("name", PROBLEM_LINES)
-def test_lines_that_void_a_cell_are_found(name):
-    problems = find_problems(["fine", PROBLEM_LINES[name]])
+@pytest.mark.parametrize(("name", "text"), PROBLEM_LINES)
+def test_lines_that_void_a_cell_are_found(name, text):
+    problems = summarise_journal(f"fine\n{text}").problems
     assert name in [problem.partition(":")[0] for problem in problems]
+
+
+def test_of_each_kind_of_problem_the_first_line_is_told():
+    assert find_problems(["CUDA out of memory, at first", "CUDA out of memory, again"]) == [
+        "out-of-memory: CUDA out of memory, at first"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +187,19 @@ def test_a_log_that_appears_during_the_cell_is_read_whole(tmp_path):
     start = log.mark()
     (tmp_path / "server.log").write_text("one\n")
     assert log.read(start, log.mark()) == "one\n"
+
+
+def test_a_server_that_logged_nothing_during_the_cell_has_its_log_still(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text("one\n")
+    log = LogFile(path)
+    assert log.read(log.mark(), log.mark()) == ""
+
+
+def test_bytes_that_are_no_text_do_not_hide_the_log(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"\xff one\n")
+    assert LogFile(path).read((0, 0), LogFile(path).mark()) == "\ufffd one\n"
 
 
 @pytest.mark.parametrize("how", ["replaced", "cut"])

@@ -6,11 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from draftbench.client import processes
+from draftbench.client import telemetry as sampling
 from draftbench.client.gpu import foreign_processes, parse_line
-from draftbench.client.processes import process_tree
+from draftbench.client.processes import CpuTimes, process_tree
 from draftbench.client.telemetry import COLUMNS, Sampler, clock_drop, find_doubts
 from draftbench.records import Telemetry
 
@@ -67,7 +70,95 @@ def test_the_servers_own_work_is_not_foreign(start):
 
 def test_sampling_itself_costs_little(start):
     columns, _ = sample(start(SLEEP).pid)
-    assert sorted(columns["sampler_ms"])[len(columns["sampler_ms"]) // 2] < 20
+    assert 0.02 < sorted(columns["sampler_ms"])[len(columns["sampler_ms"]) // 2] < 20
+
+
+class Counters:
+    """Stands for the kernel's counters: readings 2 s apart, whose counts grow by 1, 3, 5... times a rate."""
+
+    def __init__(self):
+        self.number = -1
+
+    def cpu_times(self):
+        self.number += 1
+        return CpuTimes(busy_s=2.0 * self.number**2, steal_s=0.2 * self.number**2)
+
+    def cpu_seconds(self, _pids):
+        newcomer = {8: 100.0 + self.number} if self.number >= 2 else {}
+        return {7: 0.4 * self.number**2, **newcomer}
+
+    def replace(self, monkeypatch):
+        clocks = {"monotonic": lambda: 10.0 + 2 * self.number, "thread_time": lambda: 0.0}
+        clocks["process_time"] = lambda: 0.2 * self.number**2
+        monkeypatch.setattr(sampling, "time", SimpleNamespace(**clocks))
+        for name in ("cpu_times", "cpu_seconds"):
+            monkeypatch.setattr(sampling, name, getattr(self, name))
+
+
+def rows_of(sampler, num):
+    """Its first samples, each by column."""
+    deadline_s = time.monotonic() + 30
+    while len(sampler.telemetry().samples) < num:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    return [dict(zip(COLUMNS, row, strict=False)) for row in sampler.telemetry().samples[:num]]
+
+
+def test_a_sample_is_what_was_used_since_the_one_before_it(monkeypatch):
+    Counters().replace(monkeypatch)
+    with Sampler(os.getpid(), interval_s=0.01) as sampler:
+        rows = rows_of(sampler, 3)
+    expected = {
+        "time_s": [12.0, 14.0, 16.0],
+        "busy_cores": [1.0, 3.0, 5.0],
+        "steal_cores": [0.1, 0.3, 0.5],
+        "client_cores": [0.1, 0.3, 0.5],
+        "server_cores": [0.2, 0.6, 1.0 + 0.5],  # the newcomer's past is not the sample's
+        "foreign_cores": [0.7, 2.1, 3.0],
+    }
+    assert {name: [row[name] for row in rows] for name in expected} == {
+        name: pytest.approx(values) for name, values in expected.items()
+    }
+
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def test_busy_time_is_that_of_all_work_without_waiting_and_stolen_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    (tmp_path / "stat").write_text("cpu  100 20 30 4000 500 6 7 8 90 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+    assert processes.cpu_times() == CpuTimes(
+        busy_s=pytest.approx((100 + 20 + 30 + 6 + 7) / TICKS_PER_S), steal_s=8 / TICKS_PER_S
+    )
+
+
+def test_the_clock_is_the_mean_of_all_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    (tmp_path / "cpuinfo").write_text("cpu MHz\t\t: 3000.0\nbogomips: 1\ncpu MHz\t\t: 1000.5\n")
+    assert processes.cpu_mhz() == 2000.25
+
+
+def test_a_process_has_used_its_user_and_its_system_time(monkeypatch):
+    numbered = [str(number) for number in range(3, 53)]  # each field holds its number in proc(5)
+    monkeypatch.setattr(processes, "process_stat", {7: numbered}.get)
+    assert processes.cpu_seconds(frozenset({7, 8})) == {7: (14 + 15) / TICKS_PER_S}
+
+
+def test_processes_that_the_server_starts_later_are_its_own(monkeypatch):
+    scans = []
+    monkeypatch.setattr(sampling, "RESCAN_EVERY", 1)
+    monkeypatch.setattr(sampling, "process_tree", lambda pid: scans.append(pid) or frozenset({pid}))
+    with Sampler(1, interval_s=0.01) as sampler:
+        rows_of(sampler, 3)
+    assert scans == [1] * (len(sampler.telemetry().samples) + 2)
+
+
+def test_a_foreign_process_on_the_gpu_is_kept_though_it_ends_or_comes_late(fake_smi, monkeypatch):
+    found = iter([{42}, {43}])
+    monkeypatch.setattr(sampling.gpu, "foreign_processes", lambda _pids: next(found))
+    with Sampler(os.getpid(), interval_s=30) as sampler:
+        pass
+    assert sampler.foreign_gpu_pids == {42, 43}
 
 
 def test_a_server_that_has_ended_does_not_stop_the_sampling(start):
@@ -100,8 +191,11 @@ def test_children_and_orphans_of_a_session_belong_to_the_server(start):
         ([2000.0] * 5, 0.0),
         ([2000.0] * 20, 0.0),
         ([2000.0] * 10 + [1900.0] * 10, 0.05),
+        ([2000.0] * 3 + [1900.0] * 3, 0.05),
         ([1900.0] * 10 + [2000.0] * 10, 0.0),
         ([2000.0, 2000.0, 2000.0, 500.0] * 5, 0.0),
+        ([2000.0] * 10 + [500.0] + [2000.0] * 9, 0.0),
+        ([1900.0] * 4 + [2000.0] * 4 + [1900.0] * 12, 0.05),
         ([2000.0] * 8 + [1800.0] * 4 + [2000.0] * 8, 0.1),
     ],
 )
@@ -129,17 +223,26 @@ CORES = os.cpu_count()
         ({"cpu_mhz": [2000.0] * 20}, []),
         ({"cpu_mhz": [None] * 20}, []),
         ({"cpu_mhz": [2000.0] * 10 + [1900.0] * 10}, ["clock-drop"]),
+        ({"cpu_mhz": [2000.0] * 5 + [1900.0] * 15}, []),
         ({"gpu0_sm_mhz": [1980.0] * 10 + [1700.0] * 10}, ["clock-drop"]),
-        ({"gpu1_throttle_bits": [0.0] * 19 + [64.0]}, ["gpu-throttled"]),
+        ({"gpu1_throttle_bits": [0.0] * 10 + [64.0] + [0.0] * 9}, ["gpu-throttled"]),
         ({"gpu1_throttle_bits": [4.0] * 20}, ["gpu-power-capped"]),
         ({"gpu0_throttle_bits": [1.0] * 20}, []),
         ({"steal_cores": [0.1 * CORES] * 20}, ["cpu-steal"]),
-        ({"foreign_cores": [0.2 * CORES] * 20}, ["foreign-cpu-load", "foreign-cpu-load"]),
+        ({"steal_cores": [0.1 * CORES] * 5 + [0.0] * 15}, []),
+        ({"foreign_cores": [0.09 * CORES] * 20}, []),
+        ({"foreign_cores": [0.11 * CORES] * 20}, ["foreign-cpu-load", "foreign-cpu-load"]),
         ({"foreign_cores": [0.2 * CORES] * 5 + [0.0] * 15}, ["foreign-cpu-load"]),
+        ({"foreign_cores": [0.0] * 22 + [CORES] * 10}, []),
     ],
 )
 def test_each_doubt_is_named(columns, expected):
     assert names(find_doubts(telemetry_of(**columns), 5.0, 20.0, set())) == expected
+
+
+def test_the_gpu_that_slowed_down_is_named():
+    [flag] = find_doubts(telemetry_of(gpu1_throttle_bits=[64.0] * 3), 0.0, 3.0, set())
+    assert "gpu1" in flag
 
 
 def test_foreign_processes_on_the_gpu_are_named():
