@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from draftbench.client import processes
+from draftbench.client import gpu, processes
 from draftbench.client import telemetry as sampling
 from draftbench.client.gpu import foreign_processes, parse_line
 from draftbench.client.processes import CpuTimes, process_tree
@@ -155,7 +155,7 @@ def test_processes_that_the_server_starts_later_are_its_own(monkeypatch):
 
 def test_a_foreign_process_on_the_gpu_is_kept_though_it_ends_or_comes_late(fake_smi, monkeypatch):
     found = iter([{42}, {43}])
-    monkeypatch.setattr(sampling.gpu, "foreign_processes", lambda _pids: next(found))
+    monkeypatch.setattr(gpu, "foreign_processes", lambda _pids: next(found))
     with Sampler(os.getpid(), interval_s=30) as sampler:
         pass
     assert sampler.foreign_gpu_pids == {42, 43}
@@ -182,6 +182,30 @@ def test_children_and_orphans_of_a_session_belong_to_the_server(start):
     parent.wait()
     [orphan] = process_tree(parent.pid) - {parent.pid}
     os.kill(orphan, 9)
+
+
+# pid -> state, parent, group, session
+FAMILY = {
+    100: "S 1 100 100",
+    101: "S 100 100 100",
+    102: "S 101 102 102",  # left the session
+    103: "S 102 102 102",
+    104: "S 1 104 100",  # its parent has ended, it has a group of its own
+    105: "S 103 105 105",
+    200: "S 1 100 200",
+}
+
+
+@pytest.mark.parametrize(("client", "others"), [(300, {105}), (105, set())])
+def test_the_servers_processes_are_its_descendants_and_its_session_without_the_client(
+    tmp_path, monkeypatch, client, others
+):
+    for name in (*map(str, FAMILY), "self"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    monkeypatch.setattr(processes, "process_stat", lambda pid: FAMILY[pid].split())
+    monkeypatch.setattr(os, "getpid", lambda: client)
+    assert process_tree(100) == {100, 101, 102, 103, 104} | others
 
 
 @pytest.mark.parametrize(
@@ -226,6 +250,9 @@ CORES = os.cpu_count()
         ({"cpu_mhz": [2000.0] * 5 + [1900.0] * 15}, []),
         ({"gpu0_sm_mhz": [1980.0] * 10 + [1700.0] * 10}, ["clock-drop"]),
         ({"gpu1_throttle_bits": [0.0] * 10 + [64.0] + [0.0] * 9}, ["gpu-throttled"]),
+        ({"gpu0_throttle_bits": [0.0] * 6 + [8.0] * 14}, ["gpu-throttled"]),
+        ({"gpu0_throttle_bits": [32.0] * 20}, ["gpu-throttled"]),
+        ({"gpu0_throttle_bits": [128.0] * 20}, ["gpu-throttled"]),
         ({"gpu1_throttle_bits": [4.0] * 20}, ["gpu-power-capped"]),
         ({"gpu0_throttle_bits": [1.0] * 20}, []),
         ({"steal_cores": [0.1 * CORES] * 20}, ["cpu-steal"]),
@@ -255,14 +282,21 @@ def test_a_line_of_nvidia_smi_is_read():
     assert parse_line(line) == (1, [1980.0, 312.55, 61.0, 98123.0, 4.0])
     assert parse_line("0, [N/A], 312.55, 61, 98123, 0x0") == (0, [None, 312.55, 61.0, 98123.0, 0.0])
     assert parse_line("No devices were found") is None
+    assert parse_line("0, 1980, 312.55") is None
 
 
 FAKE_SMI = """#!/bin/sh
 case "$*" in
   *compute-apps*) printf 'GPU-a, %s\\nGPU-a, 42\\nGPU-b, 43\\n' "$SERVER_PID" ;;
-  *clocks_event_reasons*) echo 'Field is not valid' >&2; exit 2 ;;
-  *loop-ms*) while :; do echo '0, 1500, 200.5, 50, 1000, 0x0000000000000020'; sleep 0.1; done ;;
-  *) echo '0, 1980, 100.0, 40, 900, 0x0000000000000000' ;;
+  *clocks_event_reasons*) echo 'Field is not valid'; exit 2 ;;
+  *loop-ms*)
+    echo "$*" >"$0.loop"
+    while :; do
+      echo '0, 1500, 200.5, 50, 1000, 0x0000000000000020'
+      echo '3, 900, 100.5, 30, 10, 0x0'
+      sleep 0.1
+    done ;;
+  *) printf '0, 1980, 100.0, 40, 900, 0x0000000000000000\n3, 1980, 100.0, 40, 900, 0x0\n' ;;
 esac
 """
 
@@ -279,8 +313,24 @@ def test_gpu_samples_follow_the_tool_under_its_old_field_names(fake_smi, start):
     columns, telemetry = sample(start(SLEEP).pid)
     assert columns["gpu0_sm_mhz"][-1] == 1500
     assert columns["gpu0_power_w"][-1] == 200.5
+    assert (columns["gpu3_sm_mhz"][-1], columns["gpu3_throttle_bits"][-1]) == (900, 0)
     end_s = telemetry.samples[-1][0]
     assert "gpu-throttled" in names(find_doubts(telemetry, 0.0, end_s, set()))
+
+
+def test_each_column_is_the_field_that_it_is_named_for(fake_smi):
+    assert dict(zip(gpu.COLUMNS, gpu.find_query().split(",")[1:], strict=True)) == {
+        "sm_mhz": "clocks.sm",
+        "power_w": "power.draw",
+        "temperature_c": "temperature.gpu",
+        "memory_mib": "memory.used",
+        "throttle_bits": "clocks_throttle_reasons.active",
+    }
+
+
+def test_the_tool_prints_at_the_interval_of_the_samples(fake_smi, tmp_path, start):
+    sample(start(SLEEP).pid)
+    assert "--loop-ms=200" in (tmp_path / "nvidia-smi.loop").read_text()
 
 
 def test_only_processes_that_share_the_servers_gpu_are_foreign(fake_smi, monkeypatch):
