@@ -51,7 +51,9 @@ def folder(tmp_path):
 def run(folder):
     """Measure one workload of a campaign; the result."""
 
-    def measure(server, workload="single", method="ar", identify=make_identity, journal=None, **changes):
+    def measure(
+        server, workload="single", method="ar", *, session=1, identify=make_identity, journal=None, **changes
+    ):
         source = {"scenario": "talk.yaml"} if workload == "agentic" else {"prompts": "prompts.yaml"}
         values = {
             "campaign": "test",
@@ -66,7 +68,8 @@ def run(folder):
             **changes,
         }
         campaign = load_campaign(values, "test.yaml")
-        cell = next(cell for cell in cells(campaign) if cell.service.method == method)
+        wanted = (method, session)
+        cell = next(c for c in cells(campaign) if (c.service.method, c.service.session) == wanted)
         return measure_cell(
             campaign,
             cell,

@@ -18,6 +18,8 @@ class ModelServer:
     Attributes:
         broken: request texts that hold this string are answered with an error.
         is_warm: cached tokens are all but one of the prompt's, also after a flush.
+        warm_after: only after the flushes of these numbers, the first being 1.
+        is_cold: nothing is ever cached.
         num_refusals: flushes that are answered with 400 before one succeeds.
         busy_flushes: flushes that came while a request ran.
         audit: body of a request for log probabilities -> its answer.
@@ -26,6 +28,8 @@ class ModelServer:
     token_s: float = 0.002
     broken: str | None = None
     is_warm: bool = False
+    warm_after: frozenset[int] = frozenset()
+    is_cold: bool = False
     is_speculative: bool = False
     num_refusals: int = 0
     busy_flushes: int = 0
@@ -77,8 +81,10 @@ class ModelServer:
 
     def _cached(self, text):
         """One token a character; what an earlier text has in common is cached."""
-        if self.is_warm:
+        if self.is_warm or self.num_flushes in self.warm_after:
             return len(text) - 1
+        if self.is_cold:
+            return 0
         lengths = [0]
         for other in self._cache:
             same = [a == b for a, b in zip(text, other, strict=False)]

@@ -1,13 +1,14 @@
 """After a cell, its server is asked how near each choice was to another one."""
 
 import itertools
+import time
 
 import pytest
 from logprob_target import PROMPT, RIVAL, THIRD, TOKEN, LogprobTarget
 from make_records import make_identity, make_record
 from model_server import ModelServer
 
-from draftbench.client import audit, logprobs
+from draftbench.client import audit, cell, logprobs
 from draftbench.client.audit import audit_outputs, gap_changes, near_ties
 from draftbench.client.logprobs import Continuation, decode, rows_along
 from draftbench.records import CellResult
@@ -47,6 +48,19 @@ def test_a_baseline_of_sglang_is_audited_after_it_was_measured(run):
         assert (near_tie.position, near_tie.token_ids) == (2, [TOKEN, RIVAL, THIRD])
         assert near_tie.gaps == [0, 0.5, 8.75]
     assert CellResult.model_validate_json(result.model_dump_json()) == result
+
+
+def test_the_audit_is_no_part_of_the_cells_time(run, monkeypatch):
+    times_s = []
+
+    def note_time(*_arguments):
+        times_s.append(time.monotonic())
+        return None, []
+
+    monkeypatch.setattr(cell, "audit_outputs", note_time)
+    with ModelServer() as server:
+        result = run(server, identify=served_by_sglang)
+    assert result.end_s <= times_s[0]
 
 
 @pytest.mark.parametrize(
