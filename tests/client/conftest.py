@@ -16,6 +16,8 @@ from draftbench.config import cells, load_campaign
 WORKLOADS = {
     "single": {"kind": "single", "max_tokens": 5},
     "agentic": {"kind": "agentic", "num_turns": 3, "max_tokens": 5},
+    "natural": {"kind": "agentic", "num_turns": 2, "max_tokens": 5, "ignore_eos": False},
+    "natural-single": {"kind": "single", "max_tokens": 5, "ignore_eos": False},
     "loop": {"kind": "concurrency", "concurrency": 3, "num_requests": 9, "max_tokens": 5},
 }
 
@@ -54,7 +56,8 @@ def run(folder):
     def measure(
         server, workload="single", method="ar", *, session=1, identify=make_identity, journal=None, **changes
     ):
-        source = {"scenario": "talk.yaml"} if workload == "agentic" else {"prompts": "prompts.yaml"}
+        is_agentic = WORKLOADS[workload]["kind"] == "agentic"
+        source = {"scenario": "talk.yaml"} if is_agentic else {"prompts": "prompts.yaml"}
         values = {
             "campaign": "test",
             "models": {"m": {"target": {"source": "path:x"}, "drafter": {"source": "path:y"}}},

@@ -22,6 +22,7 @@ class ModelServer:
         is_cold: nothing is ever cached.
         num_refusals: flushes that are answered with 400 before one succeeds.
         busy_flushes: flushes that came while a request ran.
+        begun: of each request, in order: text, tokens asked for, requests that ran when it began.
         audit: body of a request for log probabilities -> its answer.
     """
 
@@ -35,6 +36,7 @@ class ModelServer:
     busy_flushes: int = 0
     num_flushes: int = 0
     prompts: list[str] = field(default_factory=list)
+    begun: list[tuple[str, int, int]] = field(default_factory=list)
     log: object = None
     audit: object = None
 
@@ -94,6 +96,7 @@ class ModelServer:
     def _generate(self, text, num_tokens):
         with self._lock:
             self._num_running += 1
+            self.begun.append((text, num_tokens, self._num_running))
             cached = self._cached(text)
         for index in range(num_tokens):
             yield self.token_s

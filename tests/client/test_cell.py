@@ -320,4 +320,11 @@ def test_the_first_request_after_a_flush_finds_nothing():
 
 
 def test_cached_tokens_that_are_not_told_are_flagged():
-    assert validity.cache_flags([make_record(num_cached_tokens=None)])[0].startswith("cached-tokens-unknown")
+    records = [make_record(num_cached_tokens=0), make_record(num_cached_tokens=None)]
+    assert validity.cache_flags(records)[0].startswith("cached-tokens-unknown")
+
+
+def test_requests_whose_chunks_have_no_counts_are_flagged():
+    records = [make_record(), make_record(has_chunk_counts=False)]
+    assert validity.chunk_flags(records) == ["chunk-counts-unknown: 1 of 2 requests"]
+    assert validity.chunk_flags([make_record()]) == []
