@@ -1,5 +1,6 @@
 """How requests arrive: the closed loop and the session."""
 
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -15,8 +16,8 @@ from draftbench.client.prompts import Scenario
 class FakeServer:
     """Takes its time for each request and remembers what it saw."""
 
-    def __init__(self, span_s=0.02, failing=()):
-        self.span_s, self.failing = span_s, failing
+    def __init__(self, span_s=0.02, failing=(), status="failed"):
+        self.span_s, self.failing, self.status = span_s, failing, status
         self.plans, self.threads = [], set()
         self._lock = threading.Lock()
 
@@ -26,12 +27,10 @@ class FakeServer:
             self.threads.add(threading.get_ident())
         send_s = time.monotonic()
         time.sleep(self.span_s)
-        status = "failed" if plan.request_id in self.failing else "ok"
+        status = self.status if plan.request_id in self.failing else "ok"
         end_s = time.monotonic()
         facts = {"request_id": plan.request_id, "turn": plan.turn, "text": f"reply {len(self.plans)}"}
-        return make_record(
-            send_s, (end_s,), status=status, error="no" if status == "failed" else None, **facts
-        )
+        return make_record(send_s, (end_s,), status=status, error=None if status == "ok" else "no", **facts)
 
 
 def plans(num):
@@ -66,7 +65,33 @@ def test_after_three_failures_a_broken_server_is_left_alone():
     records = run_closed_loop(plans(10), 1, server.measure, InFlight())
     assert len(server.plans) == MAX_FAILURES
     assert [record.status for record in records] == ["failed"] * 10
-    assert "not sent" in records[-1].error
+    assert records[-1].error == "not sent, because 3 requests failed before: no"
+
+
+def test_answers_that_are_short_do_not_end_the_loop():
+    server = FakeServer(span_s=0.0, failing={f"r{index}" for index in range(10)}, status="short")
+    run_closed_loop(plans(10), 1, server.measure, InFlight())
+    assert len(server.plans) == 10
+
+
+def test_the_most_in_flight_is_kept_when_fewer_are_sent_later():
+    in_flight = InFlight()
+    with in_flight, in_flight:
+        pass
+    with in_flight:
+        pass
+    assert in_flight.most == 2
+
+
+def test_threads_change_often_while_the_loop_runs_and_only_then():
+    usual_s, turns_s = sys.getswitchinterval(), []
+
+    def measure(_plan):
+        turns_s.append(sys.getswitchinterval())
+        return make_record()
+
+    run_closed_loop(plans(2), 1, measure, InFlight())
+    assert max(turns_s) < 1e-3 < usual_s == sys.getswitchinterval()
 
 
 def test_an_error_of_the_client_itself_is_not_swallowed():
@@ -101,12 +126,17 @@ def test_turns_are_numbered_and_named():
     assert [plan.prompt_id for plan in server.plans] == [f"talk-turn-{turn}" for turn in range(1, 6)]
 
 
+@pytest.mark.parametrize("status", ["failed", "short", "invalid"])
 @pytest.mark.parametrize("failing", [1, 3, 5])
-def test_a_failed_turn_ends_the_session(failing):
-    server = FakeServer(span_s=0.0, failing={f"request-0-t{failing}"})
+def test_a_turn_that_is_not_ok_ends_the_session(failing, status):
+    server = FakeServer(span_s=0.0, failing={f"request-0-t{failing}"}, status=status)
     records = hold_session(server)
     assert len(server.plans) == failing
-    assert [record.status for record in records] == ["ok"] * (failing - 1) + ["failed"] * (6 - failing)
+    assert [record.status for record in records] == [
+        *["ok"] * (failing - 1),
+        status,
+        *["failed"] * (5 - failing),
+    ]
     assert {record.error for record in records[failing:]} <= {f"turn {failing} failed"}
     assert [record.turn for record in records] == [1, 2, 3, 4, 5]
 

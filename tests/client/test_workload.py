@@ -71,8 +71,8 @@ def test_before_each_repeat_a_tiny_request_is_sent(run):
 
 
 def test_a_settling_request_that_fails_ends_the_cell(run):
-    with ModelServer(broken="<user>0</>") as server:
-        with pytest.raises(
-            MeasurementError, match="8 tokens to succeed after a flush, got: broken on purpose"
-        ):
-            run(server)
+    with (
+        ModelServer(broken="<user>0</>") as server,
+        pytest.raises(MeasurementError, match="8 tokens to succeed after a flush, got: broken on purpose"),
+    ):
+        run(server)
