@@ -232,6 +232,16 @@ def test_an_empty_usage_takes_nothing_away(measure, api):
     assert (record.status, record.num_output_tokens) == ("ok", 4)
 
 
+@openai_apis
+def test_a_later_usage_without_prompt_tokens_takes_nothing_away(measure, api):
+    stream = Stream(api)
+    details = {"prompt_tokens_details": {"cached_tokens": 3}}
+    early = event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 0, **details}})
+    late = event({"choices": [], "usage": {"completion_tokens": 4}})
+    record = measure([early, *stream.whole(4)[:-2], late, DONE], api)
+    assert (record.num_prompt_tokens, record.num_cached_tokens) == (7, 3)
+
+
 def incremental(pieces, with_counts=True, with_ids=True):
     """A `/generate` stream of a server that sends only what is new."""
     num = 0

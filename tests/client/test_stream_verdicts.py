@@ -304,6 +304,19 @@ def test_rounds_and_tau_are_the_servers_counts(measure, api):
     assert record.tau == pytest.approx(8 / 3)
 
 
+def test_counts_of_rounds_that_run_along_are_taken_from_the_last_event(measure):
+    stream = Stream("generate")
+    early = {
+        **SPEC,
+        "spec_verify_ct": 1,
+        "spec_num_correct_drafts": 1,
+        "spec_correct_drafts_histogram": [0, 1],
+    }
+    steps = [stream.token(), stream.token("ab", 2, **early), stream.token("ab", 6, "length", **SPEC), DONE]
+    record = measure(steps, max_tokens=9, drafting=Drafting(True, 15))
+    assert (record.status, record.num_rounds, record.num_accepted_tokens) == ("ok", 3, 5)
+
+
 @every_api
 @pytest.mark.parametrize(
     ("changes", "violation"),

@@ -281,10 +281,25 @@ def test_a_running_server_that_says_it_is_another_one_is_not_left_alone(bench):
     assert not is_running(first.spawned.pid)
 
 
+def test_a_running_server_that_generates_nothing_is_not_left_alone(workspace):
+    first = Bench(workspace).ensure("tp1-ar")
+    workspace.behave(ar="mute")
+    with pytest.raises(StartTimeout):
+        Bench(workspace, limits={"ready_s": 0.1, "stop_s": 2}).ensure("tp1-ar")
+    assert not is_running(first.spawned.pid)
+
+
 def test_a_server_that_does_not_say_what_it_was_started_with_is_refused(bench):
     handle = bench.ensure("tp1-ar")
     asked = handle.model_copy(update={"expected": {"tp_size": 8}})
     with pytest.raises(WrongServer, match=r"expected tp_size 8 in http.*, got None"):
+        bench.keeper.identity(asked)
+
+
+def test_a_server_that_drafts_though_it_should_not_is_refused(bench):
+    handle = bench.ensure("tp1-ddtree-b8")
+    asked = handle.model_copy(update={"expected": {"speculative_ddtree_budget": None}})
+    with pytest.raises(WrongServer, match=r"expected speculative_ddtree_budget None in http.*, got 8"):
         bench.keeper.identity(asked)
 
 
