@@ -33,6 +33,20 @@ def test_times_are_those_of_the_reads(measure, api):
 
 
 @every_api
+def test_what_comes_after_the_last_token_is_not_the_requests_time(measure, api):
+    *steps, done = Stream(api).whole(2)
+    record = measure([*steps, PAUSE_S, done], api, max_tokens=2)
+    assert record.e2e_s == record.last_token_s - record.send_s
+    assert record.end_s - record.last_token_s > PAUSE_S / 2
+
+
+@every_api
+def test_a_token_has_the_time_of_its_bytes_not_of_their_reading(measure, api):
+    record = measure([b"".join(step for step in Stream(api).whole(4) if step)], api)
+    assert record.send_s <= record.last_token_s <= record.end_s
+
+
+@every_api
 def test_tpot_divides_by_the_tokens_after_the_first_chunk(measure, api):
     record = measure(Stream(api).whole(2, num_tokens=4, pause_s=PAUSE_S), api, max_tokens=8)
     assert [chunk.num_tokens for chunk in record.chunks] == [4, 4]
@@ -194,14 +208,15 @@ def test_a_usage_on_the_last_event_alone_gives_no_count_to_it(measure, api):
 
 
 @openai_apis
-def test_tokens_that_no_event_shows_came_with_the_end(measure, api):
+@pytest.mark.parametrize("num_unseen", [1, 3])
+def test_tokens_that_no_event_shows_came_with_the_end(measure, api, num_unseen):
     stream = Stream(api)
     steps = [stream.token("a"), PAUSE_S]
-    stream.num_sent += 1  # an end-of-text token: no event of its own
+    stream.num_sent += num_unseen  # as an end-of-text token: no event of its own
     stream.counts = False
-    record = measure([*steps, *stream.end("stop")], api, max_tokens=2)
+    record = measure([*steps, *stream.end("stop")], api, max_tokens=1 + num_unseen)
     assert record.status == "ok"
-    assert [chunk.num_tokens for chunk in record.chunks] == [1, 1]
+    assert [chunk.num_tokens for chunk in record.chunks] == [1, num_unseen]
     assert record.e2e_s == about(PAUSE_S)
 
 

@@ -201,6 +201,12 @@ def test_done_and_the_last_newline_may_be_missing(measure, api, tail, frame):
 
 
 @every_api
+def test_done_may_be_missing_though_the_first_event_came_in_two_parts(measure, api):
+    _pause, first, *steps, _done = Stream(api).whole(4)
+    assert measure([first[:9], 0.1, first[9:], *steps], api).status == "ok"
+
+
+@every_api
 @pytest.mark.parametrize("old", [b"\r\n", b"\r"])
 def test_other_line_endings_change_nothing(measure, api, old):
     steps = [step.replace(b"\n", old) if isinstance(step, bytes) else step for step in Stream(api).whole(4)]
@@ -296,8 +302,9 @@ def speculative(measure, api, num_tokens=9, drafting=None, **changes):
 
 
 @every_api
-def test_rounds_and_tau_are_the_servers_counts(measure, api):
-    record = speculative(measure, api, drafting=Drafting(True, 15))
+@pytest.mark.parametrize("drafting", [Drafting(True, 15), None])
+def test_rounds_and_tau_are_the_servers_counts(measure, api, drafting):
+    record = speculative(measure, api, drafting=drafting)
     assert (record.status, record.violations) == ("ok", [])
     assert (record.num_rounds, record.num_accepted_tokens, record.num_proposed_tokens) == (3, 5, 45)
     assert record.accept_histogram == [0, 1, 2]
