@@ -97,6 +97,24 @@ def test_stop_ends_children_known_by_the_marker_or_the_session_alone(started, op
     assert host.start_ticks(child) is None
 
 
+def test_stop_ends_a_child_that_shows_its_marker_only_after_its_parents_end(started, monkeypatch):
+    handle = started(sys.executable, "-c", LEAVING, repr({"start_new_session": True}))
+    child = int(log_of(handle, "child").split()[1])
+    variable, looks = proc.variable, []
+
+    def see_late(pid, name):
+        """As while the child begins its program: it is known from the second look without its parent on."""
+        if pid == child and host.start_ticks(handle.spawned.pid) is None:
+            looks.append(pid)
+        return None if pid == child and len(looks) < 2 else variable(pid, name)
+
+    monkeypatch.setattr(proc, "variable", see_late)
+    start_s = time.monotonic()
+    ProcessSupervisor().stop(handle, 60)
+    assert host.start_ticks(child) is None
+    assert time.monotonic() - start_s < 30  # it was asked to end, not waited for
+
+
 def test_a_stopped_server_is_no_zombie(started):
     handle = started("sleep", "60")
     ProcessSupervisor().stop(handle, 2)

@@ -192,6 +192,18 @@ def test_units_step_aside_before_ports_and_gpus_are_looked_at(displaced, names):
     assert [guard.name for guard in guards] == names
 
 
+def test_guards_are_asked_in_their_order(bench):
+    asked = []
+
+    class Asked(Noting):
+        def before_start(self, spec):
+            asked.append(self)
+
+    bench.keeper.guards = [Asked(), Asked(), Asked()]
+    bench.ensure("tp1-ar")
+    assert asked == bench.keeper.guards
+
+
 def test_a_killed_service_is_started_again(bench):
     first = bench.ensure("tp1-ar")
     os.kill(first.spawned.pid, 9)
@@ -217,8 +229,10 @@ def test_a_server_without_a_record_is_found_by_its_marker(bench, tmp_path):
 
 def test_a_servers_identity_says_how_it_was_started(bench):
     handle = bench.ensure("tp1-ddtree-b8")
-    identity = bench.keeper.identity(handle)
+    spawned = handle.spawned.model_copy(update={"invocation_id": "one"})
+    identity = bench.keeper.identity(handle.model_copy(update={"spawned": spawned}))
     assert identity.pid == handle.spawned.pid
+    assert (identity.started_at, identity.invocation_id) == (handle.started_at, "one")
     assert identity.pid_start_ticks == host.start_ticks(handle.spawned.pid)
     assert identity.boot_id == host.boot_id()
     assert identity.argv[-2:] == ["--speculative-ddtree-budget", "8"]

@@ -112,14 +112,13 @@ def token_prefix() -> str:
 def _end_all(is_wanted: proc.Filter, limit_s: float, name: str) -> None:
     for number, wait_s in ((signal.SIGTERM, limit_s), (signal.SIGKILL, KILL_LIMIT_S)):
         deadline_s = time.monotonic() + wait_s
-        for pid in proc.living(is_wanted):
-            _signal(pid, number)
-        while pids := proc.living(is_wanted):
+        told: set[int] = set()
+        while pids := _living(is_wanted):
+            for pid in set(pids) - told:  # also children that were born in between
+                _signal(pid, number)
+            told.update(pids)
             if time.monotonic() > deadline_s:
                 break
-            if number == signal.SIGKILL:  # children that were born in between
-                for pid in pids:
-                    _signal(pid, number)
             time.sleep(POLL_S)
         else:
             return
@@ -129,6 +128,18 @@ def _end_all(is_wanted: proc.Filter, limit_s: float, name: str) -> None:
             f"{name}: expected process {pids[0]} ({proc.command(pids[0])}) to end on SIGKILL, "
             f"it still runs after {KILL_LIMIT_S:.0f} s; end it by hand, it may hang in a driver"
         )
+
+
+def _living(is_wanted: proc.Filter) -> list[int]:
+    """As `proc.living`; where there seems to be none, a second look decides.
+
+    A process that begins a program shows no environment for some milliseconds, so nothing tells whose it is.
+    """
+    found = proc.living(is_wanted)
+    if not found:
+        time.sleep(POLL_S)
+        found = proc.living(is_wanted)
+    return found
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
