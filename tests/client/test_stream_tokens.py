@@ -165,12 +165,13 @@ def test_reasoning_is_kept_apart_from_the_answer(measure):
 
 
 @openai_apis
-def test_token_ids_tell_of_tokens_without_text(measure, api):
+@pytest.mark.parametrize("key", ["token_ids", "output_ids"])
+def test_token_ids_tell_of_tokens_without_text(measure, api, key):
     stream = Stream(api, counts=False)
     steps = []
     for ids in ([5], [6, 7]):
         payload = stream.payload("", len(ids))
-        payload["choices"][0]["token_ids"] = ids
+        payload["choices"][0][key] = ids
         steps += [PAUSE_S, event(payload)]
     record = measure([*steps, *stream.end()], api, max_tokens=3)
     assert record.output_ids == [5, 6, 7]
@@ -292,6 +293,17 @@ def test_ids_tell_of_tokens_where_the_server_counts_only_at_the_end(measure):
     assert record.output_ids == [1, 2, 3, 4]
     assert [chunk.num_tokens for chunk in record.chunks] == [1, 2, 1]
     assert record.status == "ok"
+
+
+def test_repeated_ids_tell_of_their_new_tokens_alone_and_none_of_nothing(measure):
+    steps = [
+        event({"text": text, "output_ids": ids, "meta_info": {}})
+        for text, ids in [("a", [1]), ("ab", [1, 2, 3]), ("ab", []), ("abc", [1, 2, 3, 4])]
+    ]
+    meta = {"completion_tokens": 4, "prompt_tokens": 7, "finish_reason": {"type": "length"}}
+    record = measure([*steps, event({"text": "", "output_ids": [], "meta_info": meta}), DONE])
+    assert [chunk.num_tokens for chunk in record.chunks] == [1, 2, 1]
+    assert (record.status, record.output_ids, record.text) == ("ok", [1, 2, 3, 4], "abc")
 
 
 def test_ids_that_run_ahead_of_their_count_are_still_cumulative(measure):

@@ -1,6 +1,7 @@
 """When a request is a measurement: errors inside a 200 stream, what is missing, broken cross-checks."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from fault_server import FaultServer, answer, plain
@@ -311,6 +312,16 @@ def test_rounds_and_tau_are_the_servers_counts(measure, api, drafting):
     assert record.tau == pytest.approx(8 / 3)
 
 
+@openai_apis
+def test_counts_of_rounds_may_come_as_a_list_with_one_entry_a_choice(measure, api):
+    stream = Stream(api)
+    *steps, done = [stream.token(), stream.token("ab", 8), *stream.end()]
+    record = measure(
+        [*steps, event({"choices": [], "sglext": {"spec_tokens_details": [SPEC]}}), done], api, max_tokens=9
+    )
+    assert (record.status, record.num_rounds) == ("ok", 3)
+
+
 def test_counts_of_rounds_that_run_along_are_taken_from_the_last_event(measure):
     stream = Stream("generate")
     early = {
@@ -346,6 +357,14 @@ def test_a_broken_cross_check_makes_the_record_invalid(measure, api, changes, vi
     assert violation in record.violations
 
 
+@openai_apis
+def test_cached_tokens_are_those_of_all_tiers_of_sglangs_cache(measure, api):
+    tiers = {"cached_tokens_details": {"device": 3, "host": 2, "storage": None}}
+    *steps, done = Stream(api).whole(4)
+    record = measure([*steps, event({"choices": [], "sglext": tiers}), done], api)
+    assert (record.status, record.num_cached_tokens) == ("ok", 5)
+
+
 @every_api
 def test_a_last_round_cut_by_the_limit_is_valid(measure, api):
     record = speculative(measure, api, num_tokens=8, drafting=Drafting(True, 15))
@@ -373,3 +392,29 @@ def test_a_request_is_greedy_and_explicit_about_it(api):
     assert sampling["temperature"] == 0.0
     assert sampling["ignore_eos"] is True
     assert call.headers["accept-encoding"] == "identity"
+
+
+COUNTS = {
+    "stream": True,
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    "return_spec_tokens_details": True,
+    "return_cached_tokens_details": True,
+}
+TALK = tuple({"role": role, "content": role} for role in ("system", "user", "assistant", "user"))
+OPENAI = {"model": "target", "max_tokens": 4, "temperature": 0.0, "ignore_eos": False, **COUNTS}
+BODIES = {
+    "generate": {
+        "text": "Hello",
+        "sampling_params": {"max_new_tokens": 4, "temperature": 0.0, "ignore_eos": False},
+        "stream": True,
+    },
+    "chat": {**OPENAI, "messages": list(TALK)},
+    "completions": {**OPENAI, "prompt": "Hello"},
+}
+
+
+@every_api
+def test_a_body_holds_the_plan_and_asks_for_every_count(api):
+    with FaultServer(lambda _call: plain(Stream(api).whole(4))) as server:
+        measure_request(replace(make_plan(api, ignore_eos=False), messages=TALK), server.base_url, LIMITS)
+        assert server.calls[0].json == BODIES[api]

@@ -67,6 +67,8 @@ def test_a_foreign_job_stops_a_run_before_anything_starts(
     stranger.kill()
     stranger.wait()
     assert_next_run_resumes(host, kept=[])
+    recorded = json.loads(host.result("tp8-ar.short").read_text())["identity"]["environment"]
+    assert recorded["gpu_indices"] == list(range(8))
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,7 @@ def test_a_servers_identity_says_how_it_was_started(bench):
     identity = bench.keeper.identity(handle.model_copy(update={"spawned": spawned}))
     assert identity.pid == handle.spawned.pid
     assert (identity.started_at, identity.invocation_id) == (handle.started_at, "one")
+    assert identity.engine_version == "fake"
     assert identity.pid_start_ticks == host.start_ticks(handle.spawned.pid)
     assert identity.boot_id == host.boot_id()
     assert identity.argv[-2:] == ["--speculative-ddtree-budget", "8"]
@@ -416,6 +417,12 @@ def test_a_units_own_manager_is_asked_whatever_the_campaigns(tmp_path, monkeypat
     spawned = Spawned(pid=os.getpid(), unit="draftbench-1.service", invocation_id="", manager=units)
     assert keeper.is_alive(make_handle(make_spec(), spawned))
     assert (tmp_path / "asked").read_text() == f"--{units}\n"
+
+
+def test_a_process_on_record_is_no_unit_though_the_campaign_has_units():
+    supervisor = {"kind": "systemd"}
+    keeper = ServiceKeeper(load_campaign(small_campaign() | {"supervisor": supervisor}, "small"))
+    assert keeper.is_alive(make_handle(make_spec(), Spawned(pid=os.getpid())))
 
 
 def test_a_unit_on_record_is_stopped_by_its_own_manager_whatever_the_campaigns(workspace, monkeypatch):
