@@ -40,6 +40,7 @@ def test_a_baseline_of_sglang_is_audited_after_it_was_measured(run):
     assert "audit-incomplete" not in flag_names(result.flags)
     assert len(result.requests) == 8
     assert len(server.measured) == 8
+    assert server.num_flushes == len(result.warmup.batch_tok_per_s) + 2 + 1  # the last is the audit's
     assert [output.request_ids for output in result.audit.outputs] == [
         [f"r0-{index}", f"r1-{index}"] for index in range(4)
     ]
@@ -139,6 +140,9 @@ def test_decoding_tells_the_prompts_tokens_and_its_own_rows(serve):
     decoded = decode(serve(target), "four", 3, 5.0)
     assert (decoded.prompt_ids, decoded.output_ids) == ([PROMPT] * 4, [TOKEN] * 3)
     assert gaps_of(decoded.rows) == [5.0, 1.75, 5.0]
+    [body] = target.bodies
+    assert body["sampling_params"] == {"max_new_tokens": 3, "temperature": 0.0, "ignore_eos": True}
+    assert (body["return_logprob"], body["top_logprobs_num"]) == (True, logprobs.NUM_CANDIDATES) == (True, 8)
 
 
 def row(gap, best=TOKEN, second=RIVAL):
@@ -236,6 +240,7 @@ BROKEN = {
     "no meta": without("meta_info"),
     "a list": lambda answer: [answer],
     "a short prompt": lambda answer: answer | {"prompt_token_ids": [PROMPT]},
+    "a long prompt": lambda answer: answer | {"prompt_token_ids": [PROMPT] * 7},
     "words": lambda answer: answer | {"prompt_token_ids": ["a"] * 6},
     "no decoded rows": with_meta("output_top_logprobs", lambda rows: None),
     "few decoded tokens": with_meta("output_token_logprobs", lambda tokens: tokens[1:]),

@@ -97,7 +97,8 @@ def test_too_few_gpus_are_one_sentence() -> None:
         GpuGuard(ScriptedGpus([IDLE[:2]])).before_start(make_spec(num_gpus=8))
 
 
-def test_a_service_holds_the_gpus_that_its_own_variables_show() -> None:
+def test_a_service_holds_the_gpus_that_its_own_variables_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     spec = make_spec(num_gpus=2, environment={"CUDA_VISIBLE_DEVICES": "6,7"})
     assert GpuGuard(ScriptedGpus([IDLE])).before_start(spec) == {"used_mib": {"6": 500, "7": 500}}
 
