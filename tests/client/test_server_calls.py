@@ -24,6 +24,15 @@ def test_a_flush_succeeds_at_once():
         assert [(call.method, call.path) for call in server.calls] == [("POST", "/flush_cache")]
 
 
+def test_a_proxy_of_the_environment_is_not_asked(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with FaultServer(scripted(OK)) as server:
+        flush_cache(server.base_url, 1.0)
+
+
 def test_a_busy_server_is_asked_again():
     with FaultServer(scripted(BUSY, BUSY, OK)) as server:
         flush_cache(server.base_url, 5.0)

@@ -1,9 +1,12 @@
-"""The kernel's receive stamps, and what is done where there are none."""
+"""When a request was written, the kernel's receive stamps, and what is done where there are none."""
 
 import socket
+import threading
 import time
 
 import pytest
+from fault_server import HEAD, FaultServer
+from urllib3.connection import HTTPConnection
 
 from draftbench.client.transport import (
     ANCILLARY_BYTES,
@@ -14,6 +17,7 @@ from draftbench.client.transport import (
     StreamClock,
     StreamLimits,
     arrival_s,
+    open_stream,
 )
 
 
@@ -49,6 +53,45 @@ def test_bytes_that_waited_have_the_time_of_their_arrival(pair):
     time.sleep(0.3)
     _, ancillary, _, _ = near.recvmsg(16, ANCILLARY_BYTES)
     assert -0.001 < arrival_s(ancillary) - sent_s < 0.1  # two clocks are compared
+
+
+def test_an_event_that_waited_to_be_read_has_the_time_of_its_arrival(pair):
+    first_is_read, second_is_sent = threading.Event(), threading.Event()
+
+    def script(_call):
+        yield from (HEAD, b"data: 1\n\n")
+        first_is_read.wait(30)
+        yield b"data: 2\n\n"
+        second_is_sent.set()
+
+    clock = StreamClock(StreamLimits())
+    with FaultServer(script) as server, open_stream(server.base_url, {}, clock) as response:
+        reads = response.reads()
+        next(reads)
+        first_is_read.set()
+        assert second_is_sent.wait(30)
+        time.sleep(0.3)
+        read_s = time.monotonic()
+        assert next(reads) == b"data: 2\n\n"
+    assert clock.last_read_s < read_s - 0.1
+
+
+def test_the_clock_starts_just_before_the_request_is_written(monkeypatch):
+    clock, written = StreamClock(StreamLimits()), []
+    send = HTTPConnection.send
+
+    def note(connection, data):
+        written.append((clock.progress_s, connection.sock is not None, data))
+        send(connection, data)
+
+    monkeypatch.setattr(HTTPConnection, "send", note)
+    with FaultServer(lambda _call: [HEAD]) as server, open_stream(server.base_url, {"a": 1}, clock):
+        pass
+    [(progress_s, is_connected, data)] = written
+    assert progress_s == clock.send_s > 0
+    assert is_connected
+    assert data.startswith(b"POST / ")
+    assert data.endswith(b'{"a": 1}')
 
 
 def stamp(age_s):
