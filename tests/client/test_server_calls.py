@@ -5,7 +5,13 @@ import time
 import pytest
 from fault_server import HANG, FaultServer, answer
 
-from draftbench.client.server import flush_cache, is_speculative_server, mean_accept_length, server_info
+from draftbench.client.server import (
+    flush_cache,
+    generate,
+    is_speculative_server,
+    mean_accept_length,
+    server_info,
+)
 from draftbench.errors import ServerError
 
 
@@ -61,6 +67,13 @@ def test_a_flush_that_is_never_answered_is_an_error_in_time():
     assert time.monotonic() - start < 2.0
 
 
+def test_a_generation_that_is_never_answered_is_an_error_in_time():
+    start = time.monotonic()
+    with FaultServer(lambda _call: [HANG]) as server, pytest.raises(ServerError, match="timed out"):
+        generate(server.base_url, {}, 0.3)
+    assert time.monotonic() - start < 2.0
+
+
 @pytest.mark.parametrize("body", [b"no json", b"[1]", b""])
 def test_an_account_that_is_no_object_is_an_error(body):
     with (
@@ -91,6 +104,8 @@ def test_the_accept_length_is_that_of_all_ranks():
     assert mean_accept_length({"internal_states": [STALE, FRESH]}) == pytest.approx(5.995)
     weighted = [{**STALE, "num_generated_tokens": 1}, {**FRESH, "num_generated_tokens": 999}]
     assert mean_accept_length({"internal_states": weighted}) == pytest.approx(2.008, abs=1e-3)
+    silent = {"num_generated_tokens": 999}  # says no length
+    assert mean_accept_length({"internal_states": [FRESH, silent]}) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,22 @@ def test_a_unit_that_fails_while_it_stops_has_stepped_aside(
     assert "--user stop --no-block -- llm.service" in (state / "calls").read_text().splitlines()
 
 
+STOPS_SLOWLY = """#!/bin/sh
+cd "$(dirname "$0")"
+echo "$@" >> calls
+[ "$2" != stop ] || echo deactivating > state
+echo ActiveState=$(cat state)
+[ "$2" != show ] || [ "$(cat state)" != deactivating ] || echo inactive > state
+"""
+
+
+def test_a_unit_has_stepped_aside_only_when_it_has_ended(state: Path) -> None:
+    (state / "systemctl").write_text(STOPS_SLOWLY)
+    displacement.Displacement("user", ("llm.service",)).before_start(make_spec(num_gpus=1))
+    verbs = [line.split()[1] for line in (state / "calls").read_text().splitlines()]
+    assert verbs == ["show", "stop", "show", "show"]
+
+
 @pytest.mark.parametrize("became", ["failed", "inactive"])
 def test_a_unit_that_does_not_come_back_is_named_and_stays_noted(
     state: Path, monkeypatch: pytest.MonkeyPatch, became: str
