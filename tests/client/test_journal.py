@@ -116,6 +116,10 @@ def test_the_accept_rate_is_named_by_what_it_divides(length, rate, kind):
     assert stats.accept_rate_kind == kind
 
 
+def test_without_drafts_an_accept_rate_divides_by_nothing_known():
+    assert summarise_journal(line(3.2, 0.2), num_draft_tokens=1).accept_rate_kind == "unknown"
+
+
 def test_two_kinds_of_accept_rate_are_never_mixed():
     stats = summarise_journal("\n".join([line(3.2, 2.2 / 15), line(3.2, 0.2)]), num_draft_tokens=16)
     assert (stats.accept_rate, stats.accept_rate_kind) == (None, "unknown")
