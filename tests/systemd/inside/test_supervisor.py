@@ -177,11 +177,12 @@ def test_another_process_does_not_belong_to_the_service(supervisor: SystemdSuper
 
 def test_strays_are_stopped_and_strangers_are_not(supervisor: SystemdSupervisor, spawn: Spawn) -> None:
     stray = spawn(SLEEP)
-    subprocess.run(["systemd-run", "--quiet", "--unit=stranger", "sleep", "600"], check=True, timeout=30)
+    stranger = "draftbench-0-of-another-run-directory"
+    subprocess.run(["systemd-run", "--quiet", f"--unit={stranger}", "sleep", "600"], check=True, timeout=30)
     supervisor.stop_strays(1.0)
     assert host.start_ticks(stray.spawned.pid) is None
-    assert systemctl("is-active", "stranger") == "active"
-    systemctl("stop", "stranger")
+    assert systemctl("is-active", stranger) == "active"
+    systemctl("stop", stranger)
 
 
 def test_memory_and_processor_time_are_counted(supervisor: SystemdSupervisor, spawn: Spawn) -> None:
