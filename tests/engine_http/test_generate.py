@@ -122,6 +122,15 @@ def test_an_emoji_split_over_tokens_is_sent_whole(start_server, tokenizer):
     assert {event["text"] for event in events} == {"a", "ab", "ab👍", "ab👍c", "ab👍cd"}
 
 
+def test_a_text_that_ends_within_a_character_has_all_its_tokens(start_server, tokenizer):
+    server = start_server("ab👍")
+    ids = tokenizer.encode("ab👍")[:-1]
+    sampling = GREEDY | {"max_new_tokens": len(ids)}
+    answer = server.post("/generate", {"text": "x", "sampling_params": sampling}).json()
+    assert (answer["output_ids"], answer["text"]) == (list(ids), tokenizer.decode(ids))
+    assert answer["text"] != "ab"
+
+
 def test_token_ids_are_taken_as_the_prompt(start_server):
     server = start_server("the lazy dog")
     server.post("/generate", {"input_ids": [5, 6, 7], "sampling_params": GREEDY})

@@ -161,3 +161,11 @@ def test_fields_that_ask_for_nothing_are_accepted(start_server):
         "stop": None,
     }
     assert server.post("/v1/chat/completions", CHAT | neutral).status_code == 200
+
+
+def test_tokens_behind_a_stop_string_are_not_in_the_usage(start_server, tokenizer):
+    server = start_server("the END of it all", group_tokens=16)
+    answer = server.post("/v1/completions", {"prompt": "x", "max_tokens": 64, "stop": "END"}).json()
+    ids = tokenizer.encode("the END of it all")
+    first = next(n for n in range(len(ids)) if "END" in tokenizer.decode(ids[:n]))
+    assert (answer["choices"][0]["text"], answer["usage"]["completion_tokens"]) == ("the ", first)

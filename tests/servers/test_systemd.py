@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from tests.servers.factories import make_handle, make_spec
 
+from draftbench.errors import ServerError
 from draftbench.servers.base import MARKER, ServiceHandle, Spawned
 from draftbench.servers.systemd import SystemdSupervisor, unit_prefix
+from draftbench.servers.units import UnitManager
 
 SYSTEMD_RUN = """#!/bin/sh
 printf '%s\\n' "$@" > "$(dirname "$0")/asked"
@@ -80,6 +82,12 @@ def test_a_unit_of_another_boot_does_not_run_though_one_of_its_name_does(tools: 
     assert SystemdSupervisor().failure(handle) is None
     stale = handle.model_copy(update={"boot_id": "another"})
     assert SystemdSupervisor().failure(stale) == "its host was started anew"
+
+
+def test_a_tool_that_fails_is_one_sentence_with_its_own_words(tools: Path) -> None:
+    (tools / "systemctl").write_text("#!/bin/sh\necho Access denied >&2\nexit 4\n")
+    with pytest.raises(ServerError, match="expected 'systemctl --user show' to succeed, got: Access denied;"):
+        UnitManager("user").state("llm.service")
 
 
 @pytest.mark.parametrize(
