@@ -140,3 +140,10 @@ def test_requests_run_side_by_side(start_server):
 
 def _chat(**options):
     return {"messages": [{"role": "user", "content": "fox"}], **options}
+
+
+def test_a_tree_is_verified_with_its_root(start_server, monkeypatch):
+    server = start_server("the lazy dog")
+    told = server.engine.describe()
+    monkeypatch.setattr(server.engine, "describe", lambda: told | {"budget": 8})
+    assert server.get("/server_info").json()["speculative_num_draft_tokens"] == 9
