@@ -1,5 +1,6 @@
 """What the systemd supervisor asks its tools for and reads from them; a real one is in tests/systemd."""
 
+import json
 import os
 from pathlib import Path
 
@@ -88,6 +89,15 @@ def test_a_tool_that_fails_is_one_sentence_with_its_own_words(tools: Path) -> No
     (tools / "systemctl").write_text("#!/bin/sh\necho Access denied >&2\nexit 4\n")
     with pytest.raises(ServerError, match="expected 'systemctl --user show' to succeed, got: Access denied;"):
         UnitManager("user").state("llm.service")
+
+
+def test_a_message_may_hold_any_character_but_a_line_feed(tools: Path) -> None:
+    messages = ["one\u2028two\u0085three", "four", ""]
+    entries = [json.dumps({"__CURSOR": "c", "MESSAGE": text}, ensure_ascii=False) for text in messages]
+    (tools / "lines").write_text("".join(f"{entry}\n" for entry in [*entries, '{"__CURSOR": "c"}']))
+    (tools / "journalctl").write_text('#!/bin/sh\ncat "$(dirname "$0")/lines"\n')
+    (tools / "journalctl").chmod(0o755)
+    assert list(UnitManager("system").log_lines("one")) == [*messages, ""]
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ class UnitManager:
             OWN_LINES.format(invocation_id),
             is_checked=False,
         )
-        for line in text.splitlines():
+        for line in filter(None, text.split("\n")):  # a message may hold other ends of lines, as U+2028
             entry = json.loads(line)
             yield _message(entry.get("MESSAGE"))
             if end and entry["__CURSOR"] == end:
