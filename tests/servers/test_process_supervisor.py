@@ -166,6 +166,7 @@ def test_snakemakes_thread_counts_are_not_passed_on(started, monkeypatch):
         "VECLIB_MAXIMUM_THREADS",
     ):
         monkeypatch.setenv(name, "1")
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     handle = started("sh", "-c", "env; echo done", EXTRA="given")
     text = log_of(handle, "done")
     assert "_THREADS" not in text
