@@ -262,7 +262,7 @@ def test_a_name_that_runs_is_refused(start_engine):
 def test_sglangs_decode_line_is_logged_every_40_rounds(start_engine, caplog, method):
     caplog.set_level(logging.INFO)
     engine = start_engine(**method)
-    generate(engine, [Request("a", (5, 6, 7), free(490))])
+    [found] = generate(engine, [Request("a", (5, 6, 7), free(490))])
     lines = [record.message for record in caplog.records if record.message.startswith("Decode batch")]
     accepts = r"accept len: \d+\.\d\d, accept rate: 0\.\d\d, " if method else ""
     pattern = (
@@ -271,6 +271,17 @@ def test_sglangs_decode_line_is_logged_every_40_rounds(start_engine, caplog, met
     )
     assert len(lines) >= 2
     assert all(re.fullmatch(pattern, line) for line in lines)
+    stats = found.last.stats
+    lifetime = (stats.num_accepted_tokens + stats.num_rounds) / stats.num_rounds if method else None
+    assert engine.describe()["avg_spec_accept_length"] == lifetime
+
+
+def test_a_prompts_forward_is_no_decode_step(start_engine, caplog):
+    caplog.set_level(logging.INFO)
+    engine = start_engine()
+    for num_tokens, num_lines in ((40, 0), (2, 1)):  # 39 decode steps, and one more
+        generate(engine, [Request("a", (5, 6, 7), free(num_tokens))])
+        assert sum(message.startswith("Decode batch") for message in caplog.messages) == num_lines
 
 
 def test_the_description_holds_settings_hashes_and_the_lifetime_accept_length(start_engine):
