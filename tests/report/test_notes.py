@@ -75,9 +75,10 @@ def test_the_range_of_the_sessions_stands_below_a_median_of_several(summarised):
     view = View(summary, FigureList(figures=[]))
     cells = [row for row in summary.cells if (row.method, row.workload) == ("ar", "short")]
     medians = [row.ttft_median_s for row in cells]
-    ranges = view.ranges_of_ttft(("small", 1), "ar", ["short", "very-long"])
-    assert ranges == [(min(medians), max(medians)), None]
-    assert view.ranges_of_ttft(("small", 1), "ar", ["very-long"]) == []
+    ranges = view.ranges_of_ttft(("small", 1), ["short", "very-long"])
+    assert ranges["ar"] == [(min(medians), max(medians)), None]
+    assert list(ranges) == ["ar", "dflash"]
+    assert view.ranges_of_ttft(("small", 1), ["very-long"]) == {}
     said = "below in small type the TTFT of the fastest and the slowest session"
     assert said in render(summary, FigureList(figures=[]), TEMPLATES)
     assert said not in render(summarised(budgets=()), FigureList(figures=[]), TEMPLATES)

@@ -4,6 +4,7 @@ import pytest
 from synthetic import Shape, campaign_values, write_campaign
 
 from draftbench.report import precision, prose
+from draftbench.report.budgets import budget_sentence
 from draftbench.report.recommend import overview_sentence, recommendation
 from draftbench.report.summarise import summarise
 from draftbench.report.summary import Comparison, Evidence
@@ -208,13 +209,13 @@ def test_incomplete_cells_are_counted_by_their_kind(summarised):
 
 
 def test_the_best_budget_is_placed_among_the_others(summarised):
-    said = prose.budget_sentence(summarised(budgets=(8, 16, 64)), SETTING)
+    said = budget_sentence(summarised(budgets=(8, 16, 64)), SETTING)
     assert "Of the budgets 8, 16 and 64 the fastest is" in said
     assert "DFlash reaches" in said
 
 
 def test_one_budget_is_not_called_the_best(summary):
-    assert prose.budget_sentence(summary, SETTING).startswith("The one budget, 8 nodes, reaches")
+    assert budget_sentence(summary, SETTING).startswith("The one budget, 8 nodes, reaches")
 
 
 def test_the_best_methods_of_several_settings_are_counted_by_verdict(summary):

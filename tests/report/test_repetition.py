@@ -9,6 +9,7 @@ from synthetic import Shape, campaign_values, write_campaign
 from test_figures import lines
 from test_summarise import find
 
+from draftbench.report.budgets import budget_before_sentence, over_line_sentence
 from draftbench.report.compare import comparisons_with_line
 from draftbench.report.draw import FigureList
 from draftbench.report.group import CellIndex
@@ -18,8 +19,6 @@ from draftbench.report.prose import ratio_words
 from draftbench.report.repetition import (
     MUCH_REPETITION,
     before_repetition,
-    budget_before_sentence,
-    over_line_sentence,
     repeated_share,
     repeats_at_all,
     repeats_much,

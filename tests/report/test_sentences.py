@@ -6,6 +6,7 @@ from test_prose import SETTING, with_overall
 
 from draftbench.report import precision, prose
 from draftbench.report.best import best_rows, loaded
+from draftbench.report.budgets import budget_sentence
 from draftbench.report.recommend import overview_sentence, recommendation
 from draftbench.report.summarise import summarise
 from draftbench.report.summary import AdaptiveGroup, Exactness
@@ -207,16 +208,16 @@ def test_the_highest_row_of_a_workload_is_told_or_that_there_is_none(plain):
 def test_the_best_budget_is_the_smallest_the_largest_or_in_the_middle(plain, ratios, place):
     rows = [comparison(plain, f"ddtree-b{n}", ratio=r) for n, r in zip((8, 16, 32), ratios, strict=True)]
     summary = having(plain, comparison(plain, ratio=1.4), *rows)
-    assert prose.budget_sentence(summary, SETTING) == (
+    assert budget_sentence(summary, SETTING) == (
         f"Of the budgets 8, 16 and 32 the fastest is {place} times AR’s speed; DFlash reaches 1.40."
     )
 
 
 def test_budgets_without_a_number_are_not_counted(plain):
     rows = [comparison(plain, "ddtree-b8", mark="OOM"), comparison(plain, "ddtree-b16", ratio=1.6)]
-    said = prose.budget_sentence(having(plain, *rows), SETTING)
+    said = budget_sentence(having(plain, *rows), SETTING)
     assert said == "The one budget, 16 nodes, reaches 1.60 times AR’s speed."
-    assert prose.budget_sentence(having(plain, rows[0]), SETTING) == "No tree method has a speedup."
+    assert budget_sentence(having(plain, rows[0]), SETTING) == "No tree method has a speedup."
 
 
 def test_all_methods_are_ranked_with_what_their_order_is_worth(plain):

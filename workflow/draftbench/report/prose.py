@@ -12,7 +12,6 @@ from draftbench.report.summary import (
     Comparison,
     Evidence,
     Exactness,
-    MethodInfo,
     Setting,
     Summary,
 )
@@ -264,34 +263,6 @@ def workload_sentence(summary: Summary, setting: Setting, workload: str) -> str 
     if best.evidence is None:
         return f"In {where} no method could be compared with AR."
     return f"In {where} the highest ratio: {verdict_sentence(summary, best)}"
-
-
-def budget_sentence(summary: Summary, setting: Setting) -> str:
-    """Where the best budget lies, and what the linear block does beside it."""
-    ratios = {row.method: row.evidence.ratio for row in overall(summary, setting) if row.evidence is not None}
-    trees = [method for method in summary.methods if method.budget is not None and method.name in ratios]
-    linear = [method for method in summary.methods if method.algorithm == "dflash" and method.name in ratios]
-    if not trees:
-        return f"No tree method has a speedup{setting_name(summary, setting)}."
-    best = max(trees, key=lambda method: ratios[method.name])
-    budgets = sorted({method.budget or 0 for method in trees})
-    if len(budgets) == 1:
-        where = f"The one budget, {budgets[0]} nodes, reaches {number(ratios[best.name])} times AR’s speed"
-    else:
-        listed = joined([str(budget) for budget in budgets])
-        where = (
-            f"Of the budgets {listed} the fastest is {budget_words(best, budgets)} "
-            f"with {number(ratios[best.name])} times AR’s speed"
-        )
-    beside = [f"{method.label} reaches {number(ratios[method.name])}" for method in linear]
-    name = setting_name(summary, setting)
-    return f"{where}{name}" + (f"; {joined(beside)}." if beside else ".")
-
-
-def budget_words(method: MethodInfo, budgets: Sequence[int]) -> str:
-    """A budget and its place among others, which are sorted."""
-    ends = {budgets[0]: "the smallest", budgets[-1]: "the largest"}
-    return f"{method.budget} nodes ({ends.get(method.budget or 0, 'in the middle')})"
 
 
 def ranking_sentence(summary: Summary, setting: Setting) -> str:

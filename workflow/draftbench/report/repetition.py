@@ -7,16 +7,12 @@ would give.
 from collections.abc import Sequence
 
 from draftbench.report.prose import (
-    budget_words,
-    interval,
     joined,
     label,
     ratio_words,
-    sample_size,
-    setting_name,
 )
 from draftbench.report.summary import CellRow, Comparison, Setting, Summary
-from draftbench.report.tex import count, number, percent
+from draftbench.report.tex import number, percent
 
 MUCH_REPETITION = 0.2
 """Share of repeated 8-grams above which the report warns.
@@ -91,49 +87,6 @@ def repetition_overview(summary: Summary, settings: Sequence[Setting], names: Se
         f"{percent(MUCH_REPETITION)} of the 8-grams occurred before in the same output. Loops are drafted "
         "almost without fault, so the speedups there say more about loops than about text; section 3 has the "
         "shares."
-    )
-
-
-def budget_before_sentence(summary: Summary, setting: Setting) -> str:
-    """The fastest of several budgets before repetition; empty where little is repeated."""
-    rows = {method.name: before_repetition(summary, setting, method.name, None) for method in summary.methods}
-    ratios = {name: row.evidence.ratio for name, row in rows.items() if row and row.evidence}
-    trees = [method for method in summary.methods if method.budget is not None and method.name in ratios]
-    budgets = sorted({method.budget or 0 for method in trees})
-    if len(budgets) < 2 or not repeats_much(summary, setting):
-        return ""
-    best = max(trees, key=lambda method: ratios[method.name])
-    return (
-        f"Up to the first repeated 8-gram of either output it is {budget_words(best, budgets)} "
-        f"with {number(ratios[best.name])}."
-    )
-
-
-def over_line_sentence(summary: Summary, setting: Setting) -> str:
-    """The fastest tree against the linear block itself, in the sessions of both; empty without a number."""
-    known = {
-        row.method: (row, row.evidence)
-        for row in summary.over_line
-        if (row.model, row.tp) == setting and row.evidence is not None
-    }
-    if not known:
-        return ""
-    best, evidence = max(known.values(), key=lambda pair: pair[1].ratio)
-    num_split = best.num_split_sessions
-    split = f"; on another machine of the same kind in {count(num_split, 'session')}" if num_split else ""
-    before = [
-        ratio_words(row)
-        for row in summary.over_line_before_repetition
-        if ((row.model, row.tp), row.method) == (setting, best.method)
-        and row.evidence is not None
-        and repeats_at_all(summary, setting)
-    ]
-    return (
-        f"Paired with {label(summary, best.reference)} itself, {label(summary, best.method)} has "
-        f"{number(evidence.ratio)} times its speed{setting_name(summary, setting)} "
-        f"({interval(evidence)}; {sample_size(evidence)}{split})"
-        + "".join(f", and {ratio} up to the first repeated 8-gram of either output" for ratio in before)
-        + "."
     )
 
 

@@ -13,6 +13,7 @@ import jinja2
 
 from draftbench.errors import ReportError
 from draftbench.files import write_atomic
+from draftbench.report.budgets import budget_sentences
 from draftbench.report.draw import FIGURES_FILE, FigureList
 from draftbench.report.engine import room_text
 from draftbench.report.environment import difference_table
@@ -20,7 +21,6 @@ from draftbench.report.load import read_record
 from draftbench.report.loads import reach_sentence, steady_ratio
 from draftbench.report.notes import bold_note, split_note, split_sign, table_note
 from draftbench.report.programs import TEX_PACKAGES, missing_programs
-from draftbench.report.repetition import budget_before_sentence, over_line_sentence
 from draftbench.report.scope import scope_sentence
 from draftbench.report.summary import Summary
 from draftbench.report.tex import DASH, Raw, breakable, number, percent, significant, tex
@@ -114,8 +114,8 @@ def render(summary: Summary, figures: FigureList, templates: Path) -> str:
     names = [name for name in dir(view) if not name.startswith("_")]
     environment.globals |= {name: getattr(view, name) for name in names}
     functions = (
-        bold_note, budget_before_sentence, difference_table, min_requests, over_line_sentence, reach_sentence,
-        room_text, scope_sentence, split_note, split_sign, steady_ratio, table_note,
+        bold_note, budget_sentences, difference_table, min_requests, reach_sentence, room_text,
+        scope_sentence, split_note, split_sign, steady_ratio, table_note,
     )  # fmt: skip
     environment.globals |= {"dash": DASH} | {function.__name__: function for function in functions}
     try:

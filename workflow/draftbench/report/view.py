@@ -184,10 +184,6 @@ class View:
             if (sentence := prose.workload_sentence(self.summary, setting, workload))
         ]
 
-    def budget_sentence(self, setting: Setting) -> str:
-        """Where the best budget lies."""
-        return prose.budget_sentence(self.summary, setting)
-
     def together(self, rows: Sequence[Comparison | Acceptance]) -> str:
         """What rows over several workloads cover."""
         return prose.together(self.summary, rows)
@@ -347,13 +343,17 @@ class View:
         return median(present(getattr(row, field) for row in self.cells_of(setting, method, workload)))
 
     def ranges_of_ttft(
-        self, setting: Setting, method: str, workloads: Sequence[str]
-    ) -> list[tuple[float, float] | None]:
-        """Median TTFT of the fastest and the slowest session of each workload; empty where all have one."""
-        cells = [self.cells_of(setting, method, workload) for workload in workloads]
-        values = [present(row.ttft_median_s for row in rows) for rows in cells]
-        ranges = [(min(known), max(known)) if len(known) > 1 else None for known in values]
-        return ranges if any(ranges) else []
+        self, setting: Setting, workloads: Sequence[str]
+    ) -> dict[str, list[tuple[float, float] | None]]:
+        """Method -> median TTFT of its fastest and slowest session of each workload, if any has several."""
+        found = {}
+        for method in self.methods_of(setting, "single"):
+            cells = [self.cells_of(setting, method.name, workload) for workload in workloads]
+            values = [present(row.ttft_median_s for row in rows) for rows in cells]
+            ranges = [(min(known), max(known)) if len(known) > 1 else None for known in values]
+            if any(ranges):
+                found[method.name] = ranges
+        return found
 
     def cell_name(self, row: CellRow) -> str:
         """A cell with a sign for its doubts."""
