@@ -49,6 +49,32 @@ def test_a_step_ends_with_its_reason_in_the_logs_last_line(program, code, senten
     assert "Traceback" not in done.stderr
 
 
+IN_A_FINALIZER = """
+class Closed:
+    def __del__(self):
+        import os, signal, time
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+Closed()
+import time
+time.sleep(30)
+"""
+
+
+def test_a_ctrl_c_while_an_object_is_finalised_is_not_lost():
+    done = run(IN_A_FINALIZER)
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1].startswith("error: interrupted")
+    assert "Traceback" not in done.stderr
+
+
+def test_other_errors_of_finalizers_are_told_as_ever():
+    done = run("class Closed:\n    def __del__(self):\n        raise ValueError('odd')\nClosed()")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "ValueError: odd" in done.stderr
+
+
 def test_a_step_beside_another_one_is_refused():
     with host.exclusive(host.run_directory() / "step.lock", "runs a step"):
         done = run("pass")

@@ -1,16 +1,23 @@
 """How a step runs as a command: alone, no longer than its parent lives, its failure in the last line."""
 
 import argparse
+import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from draftbench import host
 from draftbench.errors import DraftbenchError
 
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
 INTERRUPTED = 128 + signal.SIGINT
+SOON_S = 0.01
 
 
 def step_parser(description: str | None, *options: str) -> argparse.ArgumentParser:
@@ -43,7 +50,8 @@ def run_command(step: Callable[[], object]) -> int:
     """Run something that dies with Snakemake, also by `kill -9`; returns the exit code."""
     host.die_with_parent()
     try:
-        step()
+        with _lasting_interrupts():
+            step()
     except DraftbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -51,3 +59,24 @@ def run_command(step: Callable[[], object]) -> int:
         print("error: interrupted; the same command goes on where this one ended", file=sys.stderr)
         return INTERRUPTED
     return 0
+
+
+@contextlib.contextmanager
+def _lasting_interrupts() -> Iterator[None]:
+    """Send a Ctrl-C again that came while an object was finalised: Python prints it there and goes on."""
+    before = sys.unraisablehook
+    main = threading.main_thread().ident
+
+    def hook(lost: "UnraisableHookArgs") -> None:
+        if lost.exc_type is KeyboardInterrupt and main is not None:
+            again = threading.Timer(SOON_S, signal.pthread_kill, (main, signal.SIGINT))
+            again.daemon = True
+            again.start()
+        else:
+            before(lost)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
