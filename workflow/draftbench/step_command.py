@@ -8,13 +8,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from draftbench import host
 from draftbench.errors import DraftbenchError
-
-if TYPE_CHECKING:
-    from sys import UnraisableHookArgs
 
 INTERRUPTED = 128 + signal.SIGINT
 SOON_S = 0.01
@@ -67,7 +63,7 @@ def _lasting_interrupts() -> Iterator[None]:
     before = sys.unraisablehook
     main = threading.main_thread().ident
 
-    def hook(lost: "UnraisableHookArgs") -> None:
+    def hook(lost: "sys.UnraisableHookArgs") -> None:
         if lost.exc_type is KeyboardInterrupt and main is not None:
             again = threading.Timer(SOON_S, signal.pthread_kill, (main, signal.SIGINT))
             again.daemon = True

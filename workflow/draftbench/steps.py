@@ -153,8 +153,9 @@ class Steps:
         """For every cell of these services that has no result."""
         affected = list(services)
         for name, cell in self.plan.cells.items():
-            is_missing = stored_spec(result_path(self.campaign, name)) != self.plan.specs[name]
-            if cell.service in affected and is_missing:
+            if cell.service not in affected:
+                continue
+            if stored_spec(result_path(self.campaign, name)) != self.plan.specs[name]:
                 self._record_failure(cell, error)
 
     def _record_failure(self, cell: Cell, error: DraftbenchError) -> None:

@@ -1,6 +1,6 @@
 """What the report says of the draft budget, and of the trees beside the linear block."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from draftbench.report.prose import (
     interval,
@@ -11,7 +11,7 @@ from draftbench.report.prose import (
     sample_size,
     setting_name,
 )
-from draftbench.report.repetition import before_repetition, repeats_at_all, repeats_much
+from draftbench.report.repetition import evidence_before, repeats_at_all
 from draftbench.report.summary import MethodInfo, Setting, Summary
 from draftbench.report.tex import count, number
 
@@ -25,12 +25,10 @@ def budget_sentences(summary: Summary, setting: Setting) -> str:
 def budget_sentence(summary: Summary, setting: Setting) -> str:
     """Where the best budget lies, and what the linear block does beside it."""
     ratios = {row.method: row.evidence.ratio for row in overall(summary, setting) if row.evidence is not None}
-    trees = [method for method in summary.methods if method.budget is not None and method.name in ratios]
     linear = [method for method in summary.methods if method.algorithm == "dflash" and method.name in ratios]
-    if not trees:
+    best, budgets = _best_tree(summary, ratios)
+    if best is None:
         return f"No tree method has a speedup{setting_name(summary, setting)}."
-    best = max(trees, key=lambda method: ratios[method.name])
-    budgets = sorted({method.budget or 0 for method in trees})
     if len(budgets) == 1:
         where = f"The one budget, {budgets[0]} nodes, reaches {number(ratios[best.name])} times AR’s speed"
     else:
@@ -46,13 +44,10 @@ def budget_sentence(summary: Summary, setting: Setting) -> str:
 
 def budget_before_sentence(summary: Summary, setting: Setting) -> str:
     """The fastest of several budgets before repetition; empty where little is repeated."""
-    rows = {method.name: before_repetition(summary, setting, method.name, None) for method in summary.methods}
-    ratios = {name: row.evidence.ratio for name, row in rows.items() if row and row.evidence}
-    trees = [method for method in summary.methods if method.budget is not None and method.name in ratios]
-    budgets = sorted({method.budget or 0 for method in trees})
-    if len(budgets) < 2 or not repeats_much(summary, setting):
+    ratios = {name: evidence.ratio for name, evidence in evidence_before(summary, setting).items()}
+    best, budgets = _best_tree(summary, ratios)
+    if best is None or len(budgets) < 2:
         return ""
-    best = max(trees, key=lambda method: ratios[method.name])
     return (
         f"Up to the first repeated 8-gram of either output it is {_budget_words(best, budgets)} "
         f"with {number(ratios[best.name])}."
@@ -85,6 +80,13 @@ def over_line_sentence(summary: Summary, setting: Setting) -> str:
         + "".join(f", and {ratio} up to the first repeated 8-gram of either output" for ratio in before)
         + "."
     )
+
+
+def _best_tree(summary: Summary, ratios: Mapping[str, float]) -> tuple[MethodInfo | None, list[int]]:
+    """The fastest of the trees that have a ratio, and all their budgets, sorted."""
+    trees = [method for method in summary.methods if method.budget is not None and method.name in ratios]
+    best = max(trees, key=lambda method: ratios[method.name], default=None)
+    return best, sorted({method.budget or 0 for method in trees})
 
 
 def _budget_words(method: MethodInfo, budgets: Sequence[int]) -> str:

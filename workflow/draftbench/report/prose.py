@@ -7,14 +7,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 
 from draftbench.report.notes import sizes
-from draftbench.report.summary import (
-    Acceptance,
-    Comparison,
-    Evidence,
-    Exactness,
-    Setting,
-    Summary,
-)
+from draftbench.report.summary import Acceptance, Comparison, Evidence, Exactness, Setting, Summary
 from draftbench.report.tex import count, number, percent, significant
 
 
@@ -283,10 +276,13 @@ def ranking_sentence(summary: Summary, setting: Setting) -> str:
 
 
 def ratio_words(row: Comparison) -> str:
-    """The ratio, with interval and verdict where there is an interval."""
-    if row.evidence is None:
-        return ""
-    if row.evidence.low is None or row.evidence.high is None:
-        return number(row.evidence.ratio)
-    bounds = f"{number(row.evidence.low)} to {number(row.evidence.high)}"
-    return f"{number(row.evidence.ratio)} ({bounds}, {row.evidence.verdict})"
+    """The ratio, with interval and verdict where there is an interval; empty without a number."""
+    return "" if row.evidence is None else evidence_words(row.evidence)
+
+
+def evidence_words(evidence: Evidence) -> str:
+    """The same of what is known to have a number."""
+    if evidence.low is None or evidence.high is None:
+        return number(evidence.ratio)
+    bounds = f"{number(evidence.low)} to {number(evidence.high)}"
+    return f"{number(evidence.ratio)} ({bounds}, {evidence.verdict})"

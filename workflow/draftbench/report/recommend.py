@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from draftbench.report.prose import joined, label, overall, ratio_words, verdict_sentence
-from draftbench.report.repetition import before_repetition, repeats_much
+from draftbench.report.prose import evidence_words, joined, label, overall, verdict_sentence
+from draftbench.report.repetition import evidence_before
 from draftbench.report.summary import Comparison, Evidence, Setting, Summary
 from draftbench.report.tex import count
 
@@ -40,44 +40,40 @@ def recommendation(summary: Summary, setting: Setting) -> str:
 
 def _advice(summary: Summary, setting: Setting, best: Comparison, evidence: Evidence) -> str:
     """What follows; a gain that is not there before outputs repeat themselves is none to deploy for."""
-    before = before_repetition(summary, setting, best.method, None)
-    is_judged = evidence.verdict == "faster" and repeats_much(summary, setting)
+    before = evidence_before(summary, setting).get(best.method)
     name = label(summary, best.method)
     advice = ADVICE[evidence.verdict].format(method=name)
     ahead = _ahead_before(summary, setting, best.method)
     if evidence.verdict == "within one session":
         return f"{_before_words(summary, setting, best)}{ahead}{advice}"
-    if not is_judged or before is None or before.evidence is None:
+    if evidence.verdict != "faster" or before is None:
         return advice
-    if before.evidence.verdict == "faster":
+    if before.verdict == "faster":
         return (
-            f"{name} is faster also before its or AR’s output first repeats itself: {ratio_words(before)}. "
-            f"{ahead}{advice}"
+            f"{name} is faster also before its or AR’s output first repeats itself: "
+            f"{evidence_words(before)}. {ahead}{advice}"
         )
     return (
         f"Before its or AR’s output first repeats itself the gain of {name} does not hold: "
-        f"{ratio_words(before)}. {ahead}Deploy it only where outputs repeat themselves as much as these."
+        f"{evidence_words(before)}. {ahead}Deploy it only where outputs repeat themselves as much as these."
     )
 
 
 def _before_words(summary: Summary, setting: Setting, row: Comparison) -> str:
     """The ratio that a loop has no part in, where outputs repeat themselves much; with a space behind."""
-    before = before_repetition(summary, setting, row.method, None)
-    if before is None or before.evidence is None or not repeats_much(summary, setting):
-        return ""
-    return f"Before its or AR’s output first repeats itself it is {ratio_words(before)}. "
+    before = evidence_before(summary, setting).get(row.method)
+    said = "Before its or AR’s output first repeats itself it is"
+    return "" if before is None else f"{said} {evidence_words(before)}. "
 
 
 def _ahead_before(summary: Summary, setting: Setting, method: str) -> str:
     """Which other method has the highest ratio before repetition, where one does; with a space behind."""
-    rows = [before_repetition(summary, setting, info.name, None) for info in summary.methods]
-    known = {row.method: (row.evidence, row) for row in rows if row and row.evidence}
-    ahead = max(known, key=lambda name: known[name][0].ratio, default=method)
-    if ahead == method or not repeats_much(summary, setting):
+    known = evidence_before(summary, setting)
+    ahead = max(known, key=lambda name: known[name].ratio, default=method)
+    if ahead == method:
         return ""
-    evidence, row = known[ahead]
-    sessions = "" if evidence.low is not None else " in one session"
-    return f"Up to there {label(summary, ahead)} has the highest ratio, {ratio_words(row)}{sessions}. "
+    words = evidence_words(known[ahead]) + ("" if known[ahead].low is not None else " in one session")
+    return f"Up to there {label(summary, ahead)} has the highest ratio, {words}. "
 
 
 def overview_sentence(best: Sequence[Comparison]) -> str:

@@ -6,12 +6,8 @@ would give.
 
 from collections.abc import Sequence
 
-from draftbench.report.prose import (
-    joined,
-    label,
-    ratio_words,
-)
-from draftbench.report.summary import CellRow, Comparison, Setting, Summary
+from draftbench.report.prose import joined, label, ratio_words
+from draftbench.report.summary import CellRow, Comparison, Evidence, Setting, Summary
 from draftbench.report.tex import number, percent
 
 MUCH_REPETITION = 0.2
@@ -49,6 +45,14 @@ def repeats_at_all(summary: Summary, setting: Setting) -> bool:
 def repeats_much(summary: Summary, setting: Setting) -> bool:
     """Whether outputs behind the setting's numbers of single requests repeat too much to go unsaid."""
     return _most_repeated(summary, setting, _methods(summary, setting)) > MUCH_REPETITION
+
+
+def evidence_before(summary: Summary, setting: Setting) -> dict[str, Evidence]:
+    """Method -> its speedup of all single requests before repetition; empty where little is repeated."""
+    if not repeats_much(summary, setting):
+        return {}
+    rows = (before_repetition(summary, setting, method.name, None) for method in summary.methods)
+    return {row.method: row.evidence for row in rows if row is not None and row.evidence is not None}
 
 
 def _most_repeated(summary: Summary, setting: Setting, methods: Sequence[str]) -> float:

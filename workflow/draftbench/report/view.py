@@ -7,7 +7,7 @@ from draftbench.report.draw import FigureEntry, FigureList
 from draftbench.report.environment import main_facts
 from draftbench.report.measures import pooled_tok_per_s, present
 from draftbench.report.notes import signs, table_note
-from draftbench.report.plots.base import methods_of, settings
+from draftbench.report.plots.base import loads_of, methods_of, settings
 from draftbench.report.repetition import (
     before_repetition,
     repeated_share,
@@ -333,10 +333,8 @@ class View:
         return list(found.items())
 
     def loads_of(self, setting: Setting) -> list[LoadPoint]:
-        """The concurrency workloads of a setting, by method; those of which nothing was run are left out."""
-        names = {method.name for method in self.methods_of(setting, "concurrency")}
-        rows = self.summary.loads
-        return [row for row in rows if (row.model, row.tp) == setting and row.method in names]
+        """The rows of a setting's table of loads."""
+        return loads_of(self.summary, setting)
 
     def median_of(self, setting: Setting, method: str, workload: str, field: str) -> float | None:
         """Median over sessions of a cell's own median, such as `ttft_median_s`."""

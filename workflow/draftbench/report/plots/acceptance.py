@@ -9,7 +9,7 @@ from draftbench.report.look import PALE_BLUE, Look, looks
 from draftbench.report.notes import size_range
 from draftbench.report.plots.base import Plot, comparisons, drafting_methods, only, settings
 from draftbench.report.prose import capitalised, setting_name, together
-from draftbench.report.repetition import before_repetition, repeats_much
+from draftbench.report.repetition import evidence_before, repeats_much
 from draftbench.report.summary import Acceptance, Comparison, MethodInfo, Setting, Summary
 
 BEFORE_NOTE = " Before repetition: up to the first repeated 8-gram, of either output for the speed."
@@ -50,8 +50,7 @@ def _before(
     """Method -> speedup and tau up to the first repetition; both empty where outputs repeat little."""
     if not repeats_much(summary, setting):
         return {}, {}
-    found = {row.method: before_repetition(summary, setting, row.method, None) for row in accepted}
-    speeds = {name: row.evidence.ratio for name, row in found.items() if row and row.evidence}
+    speeds = {name: evidence.ratio for name, evidence in evidence_before(summary, setting).items()}
     taus = {row.method: row.tau_before_repetition for row in accepted}
     return speeds, {name: tau for name, tau in taus.items() if tau is not None}
 

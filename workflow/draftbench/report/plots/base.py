@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftbench.report.look import Look
-from draftbench.report.summary import Comparison, Kind, MethodInfo, Setting, Summary
+from draftbench.report.summary import Comparison, Kind, LoadPoint, MethodInfo, Setting, Summary
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,13 @@ def methods_of(summary: Summary, setting: Setting, kind: Kind | None = None) -> 
     return [method for method in summary.methods if method.name in recorded]
 
 
-def drafting_methods(summary: Summary, setting: Setting, kind: Kind | None = None) -> list[MethodInfo]:
+def loads_of(summary: Summary, setting: Setting) -> list[LoadPoint]:
+    """The concurrency workloads of a setting, by method; those of which nothing was run are left out."""
+    names = {method.name for method in methods_of(summary, setting, "concurrency")}
+    return [row for row in summary.loads if (row.model, row.tp) == setting and row.method in names]
+
+
+def drafting_methods(summary: Summary, setting: Setting, kind: Kind) -> list[MethodInfo]:
     """All of them but the baseline."""
     return [method for method in methods_of(summary, setting, kind) if method.name != summary.baseline]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from draftbench.report.charts import Line, Panel, key, line_panels
 from draftbench.report.look import Look, looks
 from draftbench.report.measures import pooled_tok_per_s
-from draftbench.report.plots.base import Plot, methods_of, only, settings
+from draftbench.report.plots.base import Plot, loads_of, only, settings
 from draftbench.report.prose import all_or_some, capitalised, setting_name, split_sentence
 from draftbench.report.summary import CellRow, LoadPoint, Summary
 
@@ -18,17 +18,13 @@ def by_concurrency(summary: Summary) -> Iterator[Plot]:
     """Total speed, speed and TTFT of one request, and total against single speed, by concurrency."""
     drawn = looks(summary)
     for number, setting in enumerate(settings(summary), 1):
-        methods = [method.name for method in methods_of(summary, setting, "concurrency")]
-        points = {
-            (row.method, row.concurrency): row
-            for row in summary.loads
-            if (row.model, row.tp) == setting and row.method in methods
-        }
+        points = {(row.method, row.concurrency): row for row in loads_of(summary, setting)}
         levels = sorted({level for _, level in points})
+        methods = list(dict.fromkeys(method for method, _ in points))
         if len(levels) < 2 or not any(row.tok_per_s for row in points.values()):
             continue
         legend = key(only(drawn, methods), with_lines=True)
-        panels = _load_panels({name: drawn[name] for name in methods}, points, levels)
+        panels = _load_panels(drawn, points, levels)
         name = setting_name(summary, setting)
         split = split_sentence(summary, setting, {row.workload for row in points.values()})
         yield Plot(
